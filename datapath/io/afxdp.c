@@ -10,11 +10,11 @@
 
 #include "io/addr.h"
 #include "io/route.h"
+#include "io/udp.h"
 
 /* ---- routes --------------------------------------------------------------- */
 
-static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int timeout_ms,
-			 uint32_t *path_id)
+static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, uint32_t *path_id)
 {
 	struct afxdp *a = (struct afxdp *)port;
 	const struct dp_port_info *info = &port->info;
@@ -38,7 +38,7 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, int t
 	if (r.group)
 		dp_group_mac(peer, mac);
 	else if (!r.self)
-		err = dp_route_resolve(info->ifindex, &info->addr, peer, timeout_ms, mac);
+		err = dp_route_resolve(info->ifindex, &info->addr, peer, mac);
 	if (!err)
 		err = dp_peers_add(&a->peers, peer, path_id);
 	if (err)
@@ -171,12 +171,17 @@ static int afxdp_rx(struct dp_port *port, struct dp_packet *out, int max)
 
 	if (a->tx_pending)
 		retry_kick(a);
+	/* a system call for something rare: not each time, but also under load */
+	if (a->aside && ++a->busy_rx % DP_UDP_RX_BUSY == 0)
+		n = dp_afxdp_rx_aside(a, out, max);
 	if (a->loop_head != a->loop_tail) {
-		n = rx_loop(a, out, max);
+		n += rx_loop(a, out + n, max - n);
 		update_wake(a);
 	}
 	n += dp_afxdp_rx_queues(a, out + n, max - n);
-	return n || !a->aside ? n : dp_afxdp_rx_aside(a, out, max);
+	if (n || !a->aside || (!a->aside_has_more && ++a->idle_rx % DP_UDP_RX_TRIES))
+		return n;
+	return dp_afxdp_rx_aside(a, out, max);
 }
 
 /* ---- transmit --------------------------------------------------------------- */

@@ -114,6 +114,7 @@ struct afxdp {
 	struct dp_port *aside; /* one_queue: UDP port that gets what arrives elsewhere */
 	bool aside_has_more;   /* packets that nothing announces */
 	uint32_t idle_rx;      /* calls of rx() that found nothing */
+	uint32_t busy_rx;      /* calls of rx() of a port that has an `aside` */
 	int wake_fd;	       /* eventfd: rx() has work that no packet will announce */
 	int queues_fd;	       /* epoll over the sockets of several queues; -1: there is one */
 	int holder_fd;	       /* tells others who holds the device; -1: nobody is told */

@@ -62,9 +62,7 @@ int dp_afxdp_rx_aside(struct afxdp *a, struct dp_packet *out, int max)
 {
 	int n = 0;
 
-	/* a system call for something rare: not each time */
-	if (!a->aside_has_more &&
-	    (++a->idle_rx % DP_UDP_RX_TRIES || !dp_port_has_packets(a->aside)))
+	if (!a->aside_has_more && !dp_port_has_packets(a->aside))
 		return 0;
 	for (int tries = 0; !n && tries < DP_UDP_RX_TRIES; tries++)
 		n = dp_port_rx(a->aside, out, max);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/device_impl.h"
 #include "io/urgent.h"
@@ -205,18 +206,22 @@ int dp_device_poll_cq(struct dp_device *dev, struct dp_cq *cq, int max, struct d
 int dp_device_resolve(struct dp_device *dev, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id)
 {
-	int err, slice = timeout_ms < DP_RESOLVE_SLICE_MS ? timeout_ms : DP_RESOLVE_SLICE_MS;
+	uint64_t until = dp_device_now_ns() + (uint64_t)timeout_ms * 1000000;
+	int err;
 
-	/* In slices, so that packets of other QPs move in between. */
-	do {
+	for (;;) {
 		err = dp_device_lock(dev);
 		if (err)
 			return err;
-		err = dp_port_resolve(dev->port, peer, slice, path_id);
+		err = dp_port_resolve(dev->port, peer, path_id);
 		dp_device_unlock(dev);
-		timeout_ms -= DP_RESOLVE_SLICE_MS;
-	} while (err == -EAGAIN && timeout_ms > 0);
-	return err == -EAGAIN && slice ? -EHOSTUNREACH : err;
+		if (err != -EAGAIN || !timeout_ms)
+			return err;
+		if (dp_device_now_ns() >= until)
+			return -EHOSTUNREACH;
+		/* Without the lock: packets of other QPs move meanwhile. */
+		usleep(DP_RESOLVE_STEP_US);
+	}
 }
 
 void dp_device_release(struct dp_device *dev, uint32_t path_id)

@@ -50,7 +50,7 @@ enum {
 	DP_TX_FULL_NS = 20000,	/* no transmit buffer was free: try again after this time */
 	DP_NAP_NS = 5000000,	/* longest sleep while there is traffic */
 	DP_CALM_NS = 100000000, /* without traffic for this long, sleep until called */
-	DP_RESOLVE_SLICE_MS = 20,
+	DP_RESOLVE_STEP_US = 2000,
 };
 
 enum dp_mode { DP_MODE_THREAD, DP_MODE_PROGRAM };

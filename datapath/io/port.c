@@ -48,10 +48,9 @@ void dp_port_stats(struct dp_port *port, struct dp_port_stats *out)
 	*out = port->stats;
 }
 
-int dp_port_resolve(struct dp_port *port, const struct dp_addr *peer, int timeout_ms,
-		    uint32_t *path_id)
+int dp_port_resolve(struct dp_port *port, const struct dp_addr *peer, uint32_t *path_id)
 {
-	return port->ops->resolve(port, peer, timeout_ms, path_id);
+	return port->ops->resolve(port, peer, path_id);
 }
 
 void dp_port_release(struct dp_port *port, uint32_t path_id)

@@ -17,8 +17,7 @@ struct dp_port_ops {
 	void (*close)(struct dp_port *);
 	/* Brings the counters that the kernel keeps up to date. */
 	void (*stats)(struct dp_port *);
-	int (*resolve)(struct dp_port *, const struct dp_addr *peer, int timeout_ms,
-		       uint32_t *path_id);
+	int (*resolve)(struct dp_port *, const struct dp_addr *peer, uint32_t *path_id);
 	void (*release)(struct dp_port *, uint32_t path_id);
 	int (*join)(struct dp_port *, const struct dp_addr *group);
 	void (*leave)(struct dp_port *, const struct dp_addr *group);

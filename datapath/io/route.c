@@ -9,14 +9,12 @@
 #include <unistd.h>
 
 #include "io/addr.h"
-#include "posix/clock.h"
 
 #ifndef SO_BINDTOIFINDEX
 #define SO_BINDTOIFINDEX 62
 #endif
 
 enum {
-	POLL_MS = 2,
 	DISCARD_PORT = 9, /* RFC 863 */
 	MAC_LEN = 6,
 	/* neighbour states in which the link address can be used */
@@ -134,7 +132,7 @@ static int next_hop(int fd, uint32_t ifindex, const struct dp_addr *src, const s
 	return 0;
 }
 
-/* 0 with the address; -EAGAIN: not known yet; -EHOSTUNREACH: given up. */
+/* 0 with the address; -EAGAIN: being asked for; -ENOENT: not known, and not asked for. */
 static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop,
 			     uint8_t mac[MAC_LEN])
 {
@@ -153,11 +151,9 @@ static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop
 	add_address(&r, NDA_DST, hop);
 	err = ask(fd, &r, answer, sizeof(answer));
 	if (err)
-		return err == -ENOENT ? -EAGAIN : err;
-	if (nd->ndm_state & NUD_FAILED)
-		return -EHOSTUNREACH;
+		return err;
 	if (!(nd->ndm_state & NUD_USABLE))
-		return -EAGAIN;
+		return nd->ndm_state & NUD_INCOMPLETE ? -EAGAIN : -ENOENT;
 	a = find_attribute(nl, (const void *)((const char *)nd + NLMSG_ALIGN(sizeof(*nd))),
 			   NDA_LLADDR);
 	memset(mac, 0, MAC_LEN); /* a device without link addresses has no attribute */
@@ -187,9 +183,8 @@ static int start_resolution(uint32_t ifindex, const struct dp_addr *src, const s
 }
 
 int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer,
-		     int timeout_ms, uint8_t mac[MAC_LEN])
+		     uint8_t mac[MAC_LEN])
 {
-	uint64_t until = dp_now_ns() + (uint64_t)timeout_ms * 1000000;
 	struct dp_addr hop;
 	int fd, err;
 
@@ -197,21 +192,13 @@ int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct d
 	if (fd < 0)
 		return -errno;
 	err = next_hop(fd, ifindex, src, peer, &hop);
-	if (err)
-		goto out;
-	err = look_up_neighbour(fd, ifindex, &hop, mac);
-	if (!err || (err != -EAGAIN && err != -EHOSTUNREACH))
-		goto out;
-	/* An earlier failure does not count; a failure from now on is final. */
-	err = start_resolution(ifindex, src, peer);
-	while (!err) {
-		usleep(POLL_MS * 1000);
+	if (!err)
 		err = look_up_neighbour(fd, ifindex, &hop, mac);
-		if (!err || err != -EAGAIN)
-			break;
-		err = dp_now_ns() < until ? 0 : -EAGAIN;
-	}
-out:
 	close(fd);
+	if (err == -ENOENT) {
+		err = start_resolution(ifindex, src, peer);
+		if (!err)
+			err = -EAGAIN;
+	}
 	return err;
 }

@@ -7,12 +7,10 @@
 
 #include "wire/packet.h"
 
-/* The link address of the next hop from `src` to `peer` through a device,
- * waiting for its resolution up to timeout_ms.
+/* The link address of the next hop from `src` to `peer` through a device.  Does not wait.
  *   -ENETUNREACH   no route, or it leaves through another device
- *   -EAGAIN        the next hop has not answered yet
- *   -EHOSTUNREACH  the kernel has given up asking it */
+ *   -EAGAIN        the next hop is asked for its address */
 int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer,
-		     int timeout_ms, uint8_t mac[6]);
+		     uint8_t mac[6]);
 
 #endif

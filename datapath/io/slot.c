@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "io/slot.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
@@ -247,6 +248,15 @@ static void close_fd(int *fd)
 		close(was);
 }
 
+/* A child between vfork() and exec() has a copy of the descriptor, for which the kernel would go on to
+ * report events under a number that may be somebody else's by then. */
+static void forget_fd(const struct dp_slot *s, int fd)
+{
+	if (s->poll_fd >= 0)
+		epoll_ctl(s->poll_fd, EPOLL_CTL_DEL, fd, NULL);
+	close(fd);
+}
+
 void dp_slot_release(struct dp_slot *s)
 {
 	dp_slot_settled(s);
@@ -297,7 +307,7 @@ void dp_slot_unserve(struct dp_slot *s, uint64_t service_id)
 	if (!service)
 		return;
 	*at = service->next;
-	close(service->fd);
+	forget_fd(s, service->fd);
 	free(service);
 }
 
@@ -399,10 +409,11 @@ static void hang_up(struct dp_slot *s, int fd)
 {
 	uint32_t i;
 
-	for (i = 0; s->from[i] != fd; i++)
+	for (i = 0; i < s->n_from && s->from[i] != fd; i++)
 		;
+	assert(i < s->n_from);
 	s->from[i] = s->from[--s->n_from];
-	close(fd);
+	forget_fd(s, fd);
 }
 
 int dp_slot_receive(struct dp_slot *s, struct dp_slot_header *h, void *data, size_t len)

@@ -265,14 +265,13 @@ static int check_route(const struct udp_port *u, const struct udp_route *r)
 	return err;
 }
 
-static int udp_resolve(struct dp_port *port, const struct dp_addr *peer, int timeout_ms,
-		       uint32_t *path_id)
+static int udp_resolve(struct dp_port *port, const struct dp_addr *peer, uint32_t *path_id)
 {
 	struct udp_port *u = (struct udp_port *)port;
 	struct udp_route r;
 	int err;
 
-	(void)timeout_ms; /* the kernel resolves while it sends */
+	/* The kernel finds the link address while it sends. */
 	if (!dp_addr_is_peer(peer))
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&port->info.addr))

@@ -8,7 +8,10 @@
 
 /* After so many calls in a row that found nothing, rx() has looked at all that may have made the port
  * readable: handed-on packets cost a system call more, so it does not look for them each time. */
-enum { DP_UDP_RX_TRIES = 8 };
+enum {
+	DP_UDP_RX_TRIES = 8,
+	DP_UDP_RX_BUSY = 64, /* the same for a port that always has packets of its own */
+};
 
 struct dp_slot *dp_udp_slot(struct dp_port *);
 

@@ -15,6 +15,7 @@
  * code 1: the port could not be opened; 2: usage.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -29,7 +30,7 @@
 #include "wire/headers.h"
 #include "wire/icrc.h"
 
-enum { SAMPLES_MAX = 1 << 20 };
+enum { SAMPLES_MAX = 1 << 20, RESOLVE_MS = 2000 };
 
 struct options {
 	uint64_t count;	   /* packets to send, or to receive (default: no end) */
@@ -239,6 +240,16 @@ static int echo_batch(struct tool *t, const struct dp_packet *in, int n)
 	return room;
 }
 
+static int resolve(struct tool *t, const struct dp_addr *peer)
+{
+	uint64_t end = dp_now_ns() + RESOLVE_MS * 1000000ull;
+	int err;
+
+	while ((err = dp_port_resolve(t->port, peer, &t->path)) == -EAGAIN && dp_now_ns() < end)
+		usleep(1000);
+	return err;
+}
+
 static void echo(struct tool *t)
 {
 	uint64_t end = dp_now_ns() + t->o.seconds * 1000000000ull, now = dp_now_ns(), last = now;
@@ -249,7 +260,7 @@ static void echo(struct tool *t)
 
 		now = dp_now_ns();
 		if (n && !t->r.received)
-			t->r.error = dp_port_resolve(t->port, &p[0].src, 1000, &t->path);
+			t->r.error = resolve(t, &p[0].src);
 		for (int i = 0; i < n; i++)
 			count_received(t, &p[i], now);
 		if (n && !t->r.error)
@@ -467,7 +478,7 @@ static void see_peers(struct tool *t)
 		dp_port_release(t->port, t->path);
 		last = htonl(ntohl(last) + 1);
 		memcpy(t->peer.b + 12, &last, sizeof(last));
-		t->r.error = dp_port_resolve(t->port, &t->peer, 2000, &t->path);
+		t->r.error = resolve(t, &t->peer);
 		t->r.sent++;
 	}
 }
@@ -477,7 +488,7 @@ static int run(struct tool *t, const char *what, const char *peer)
 	if (peer) {
 		if (dp_addr_parse(peer, &t->peer))
 			usage();
-		t->r.error = dp_port_resolve(t->port, &t->peer, 2000, &t->path);
+		t->r.error = resolve(t, &t->peer);
 		if (t->r.error)
 			return 0;
 	}

@@ -289,7 +289,12 @@ static void find_peer(struct floor_xdp *x, const struct floor_setup *setup)
 		floor_fail("%s and %s have to be addresses", setup->local, setup->peer);
 	if (dp_netdev_address(setup->netdev, &local, &x->info.addr, &why))
 		floor_fail("%s", text);
-	err = dp_route_resolve(x->info.ifindex, &local, &peer, RESOLVE_MS, mac);
+	for (int waited_ms = 0;; waited_ms++) {
+		err = dp_route_resolve(x->info.ifindex, &local, &peer, mac);
+		if (err != -EAGAIN || waited_ms == RESOLVE_MS)
+			break;
+		usleep(1000);
+	}
 	if (err)
 		floor_fail("no way to %s through %s: %s", setup->peer, setup->netdev,
 			   strerror(-err));

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Ports of several processes on one address: closed connections, and packets that are handed on. */
+#include "io/slot.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/addr.h"
+#include "io/port.h"
+#include "wire/headers.h"
+
+#define ADDRESS "127.0.91.1"
+
+enum { CALLS = 1000, BURST = 8, PAYLOAD = 64, ROCE_PORT = 4791, SERVICE = 7 };
+
+static const struct dp_slot_header header = { .segment_len = PAYLOAD, .sport = 1 };
+static uint8_t payload[PAYLOAD];
+
+static void claim(struct dp_slot *s)
+{
+	char text[256] = "";
+	struct dp_error error = { text, sizeof(text) };
+	struct dp_addr addr;
+
+	dp_slot_init(s);
+	assert(!dp_addr_parse(ADDRESS, &addr));
+	assert(!dp_slot_claim(s, &addr, &error));
+	dp_slot_settled(s);
+}
+
+static int receive(struct dp_slot *s)
+{
+	struct dp_slot_header h;
+	uint8_t data[2 * PAYLOAD];
+
+	return dp_slot_receive(s, &h, data, sizeof(data));
+}
+
+/* A child that has all descriptors, as between vfork() and exec(). */
+static pid_t keep_open(void)
+{
+	pid_t parent = getpid(), child = fork();
+
+	assert(child >= 0);
+	if (child)
+		return child;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (getppid() == parent)
+		pause();
+	_exit(0);
+}
+
+static void end(pid_t child)
+{
+	assert(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
+}
+
+static void check_connection_that_a_child_keeps(void)
+{
+	struct dp_slot a, b;
+	pid_t child;
+
+	claim(&a);
+	claim(&b);
+	assert(!dp_slot_hand_on(&b, a.number, &header, payload, sizeof(payload)));
+	assert(receive(&a) == sizeof(payload) && a.n_from == 1);
+	child = keep_open();
+	shutdown(b.to[a.number], SHUT_RDWR);
+	dp_slot_release(&b);
+	for (int i = 0; i < 3; i++)
+		assert(receive(&a) == -EAGAIN && !a.n_from);
+	end(child);
+	dp_slot_release(&a);
+}
+
+/* The number of a service's descriptor is soon another's. */
+static void check_service_that_a_child_keeps(void)
+{
+	struct dp_slot a, b;
+	pid_t child;
+	int other;
+
+	claim(&a);
+	claim(&b);
+	assert(!dp_slot_serve(&a, SERVICE));
+	child = keep_open();
+	assert(!dp_slot_hand_on_request(&b, SERVICE, &header, payload, sizeof(payload)));
+	dp_slot_unserve(&a, SERVICE);
+	other = open("/dev/null", O_RDONLY);
+	assert(receive(&a) == -EAGAIN);
+	assert(fcntl(other, F_GETFD) >= 0);
+	close(other);
+	end(child);
+	dp_slot_release(&b);
+	dp_slot_release(&a);
+}
+
+/* The port's own packets never end, and a packet that another process hands on comes all the same. */
+static void check_handed_on_under_load(void)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(ROCE_PORT) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), calls, n, found = 0;
+	struct dp_packet packets[DP_PORT_BATCH];
+	struct dp_port_info info;
+	struct dp_port *port;
+	struct dp_slot other;
+	char error[256];
+
+	assert(fd >= 0 && inet_pton(AF_INET, ADDRESS, &to.sin_addr) == 1);
+	assert(!dp_port_open("udp:" ADDRESS, &port, error, sizeof(error)));
+	claim(&other);
+	dp_port_info(port, &info);
+	payload[DP_SLOT_BYTE] = (uint8_t)info.qpn_prefix;
+	assert(!dp_slot_hand_on(&other, info.qpn_prefix, &header, payload, sizeof(payload)));
+	for (calls = 0; calls < CALLS && !found; calls++) {
+		for (int i = 0; i < BURST; i++)
+			assert(sendto(fd, payload, sizeof(payload), 0, (void *)&to, sizeof(to)) >
+			       0);
+		n = dp_port_rx(port, packets, DP_PORT_BATCH);
+		assert(n > 0);
+		for (int i = 0; i < n; i++)
+			found += packets[i].sport == header.sport;
+		dp_port_rx_release(port, packets, n);
+	}
+	assert(found == 1);
+	dp_slot_release(&other);
+	dp_port_close(port);
+	close(fd);
+}
+
+int main(void)
+{
+	check_connection_that_a_child_keeps();
+	check_service_that_a_child_keeps();
+	check_handed_on_under_load();
+	puts("ok");
+	return 0;
+}
