@@ -41,15 +41,14 @@ void dp_cm_stats(const struct dp_cm *cm, struct dp_cm_stats *out)
 	*out = cm->stats;
 }
 
-void cm_count(struct dp_cm *cm, const uint8_t *mad, bool received)
+void cm_count(struct dp_cm *cm, const uint8_t *mad, bool received, int by)
 {
 	struct dp_cm_stats *s = &cm->stats;
 
 	switch (dp_mad_attribute(mad)) {
 #define X(name, attribute)                                                                         \
 	case DP_CM_##attribute:                                                                    \
-		s->tx_##name += !received;                                                         \
-		s->rx_##name += received;                                                          \
+		*(received ? &s->rx_##name : &s->tx_##name) += (uint64_t)by;                       \
 		break;
 		DP_CM_MESSAGES(X)
 #undef X
@@ -405,8 +404,15 @@ bool dp_cm_tx(struct dp_cm *cm, struct dp_cm_mad *out)
 	cm->tx_head = (cm->tx_head + 1) % cm->tx_cap;
 	cm->tx_count--;
 	cm->stats.tx_mads++;
-	cm_count(cm, out->data, false);
+	cm_count(cm, out->data, false, 1);
 	return true;
+}
+
+void dp_cm_unsent(struct dp_cm *cm, const struct dp_cm_mad *mad)
+{
+	cm->stats.tx_mads--;
+	cm_count(cm, mad->data, false, -1);
+	cm->stats.tx_unsent++;
 }
 
 /* ---- invariants --------------------------------------------------------------------------- */

@@ -78,7 +78,8 @@ enum {
 	X(drop_state)	   /* in a state that has no use for it */                                 \
 	X(drop_backlog) /* requests beyond the backlog of a service, or all there is room for */   \
 	X(rejects)	/* requests refused by ourselves */                                        \
-	X(tx_no_room)	/* messages that found no room among those that wait to be sent */
+	X(tx_no_room)	/* messages that found no room among those that wait to be sent */         \
+	X(tx_unsent)	/* messages that the caller could not send */
 
 struct dp_cm_stats {
 #define X(name) uint64_t name;
@@ -161,6 +162,8 @@ bool dp_cm_tick(struct dp_cm *, uint64_t now_ns, struct dp_cm_event *out);
 uint64_t dp_cm_deadline(const struct dp_cm *);
 /* The oldest MAD that waits to be sent. */
 bool dp_cm_tx(struct dp_cm *, struct dp_cm_mad *out);
+/* The MAD could not be sent.  It counts as lost, like one on the wire. */
+void dp_cm_unsent(struct dp_cm *, const struct dp_cm_mad *);
 
 /* ---- services ------------------------------------------------------------------------------ */
 

@@ -120,7 +120,7 @@ struct dp_cm_service *cm_find_service(struct dp_cm *, uint64_t service_id);
 void cm_due(struct dp_cm_conn *, uint64_t due_ns);
 void cm_queue(struct dp_cm *, const struct dp_addr *to, const uint8_t *mad);
 /* Counts a message by its kind. */
-void cm_count(struct dp_cm *, const uint8_t *mad, bool received);
+void cm_count(struct dp_cm *, const uint8_t *mad, bool received, int by);
 /* It waits for its program no longer. */
 void cm_leave_backlog(struct dp_cm_conn *);
 

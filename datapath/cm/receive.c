@@ -264,7 +264,7 @@ bool dp_cm_rx(struct dp_cm *cm, const uint8_t *mad, size_t len, const struct dp_
 		cm->stats.drop_malformed++;
 		return false;
 	}
-	cm_count(cm, mad, true);
+	cm_count(cm, mad, true, 1);
 	m.tid = dp_get64(mad + DP_MAD_TID_AT);
 	memset(out, 0, offsetof(struct dp_cm_event, private_data));
 	switch (dp_mad_attribute(mad)) {

@@ -20,12 +20,16 @@ enum {
 	SENDS = 256,
 	BUFFER = 320, /* GRH and MAD, rounded up to cache lines */
 	PEERS_MAX = 256,
+	/* A peer's link address is looked up again after this time; before it connects: */
+	PEER_AGE_NS = 1000000000,
+	PEER_AGE_CONNECTING_NS = 10000000, /* many connect at a time */
 };
 
 struct ucm_peer {
 	struct ucm_peer *next;
 	struct dp_addr addr;
 	struct ibv_ah *ah;
+	uint64_t known_ns; /* since when */
 };
 
 static struct ucm_agent *agents;
@@ -238,17 +242,24 @@ void ucm_agent_unclaim(struct ucm_agent *a, uint64_t service_id)
 
 /* ---- peers --------------------------------------------------------------------------------------- */
 
+static void drop_peer(struct ucm_agent *a, struct ucm_peer **at)
+{
+	struct ucm_peer *peer = *at;
+
+	if (front_destroy_ah(peer->ah))
+		return; /* a message that waits to be sent has it */
+	*at = peer->next;
+	a->n_peers--;
+	free(peer);
+}
+
 static void drop_last_peer(struct ucm_agent *a)
 {
-	struct ucm_peer **at = &a->peers, *last;
+	struct ucm_peer **at = &a->peers;
 
 	while ((*at)->next)
 		at = &(*at)->next;
-	last = *at;
-	*at = NULL;
-	a->n_peers--;
-	front_destroy_ah(last->ah);
-	free(last);
+	drop_peer(a, at);
 }
 
 /* Returns -EAGAIN as long as the route is not known. */
@@ -265,6 +276,7 @@ static int make_peer(struct ucm_agent *a, const struct dp_addr *addr, struct ucm
 	if (peer) {
 		memcpy(attr.grh.dgid.raw, addr->b, sizeof(addr->b));
 		peer->addr = *addr;
+		peer->known_ns = dp_now_ns();
 		peer->ah = front_create_ah(a->pd, &attr);
 	}
 	if (!dp_device_lock(a->dev)) {
@@ -282,15 +294,19 @@ static int make_peer(struct ucm_agent *a, const struct dp_addr *addr, struct ucm
 	return 0;
 }
 
-static int find_peer(struct ucm_agent *a, const struct dp_addr *addr, struct ucm_peer **out)
+static int find_peer(struct ucm_agent *a, const struct dp_addr *addr, uint64_t age_ns,
+		     struct ucm_peer **out)
 {
 	struct ucm_peer **at, *peer;
 	int err = 0;
 
 	for (at = &a->peers; *at && !dp_addr_equal(&(*at)->addr, addr); at = &(*at)->next)
 		;
+	/* A handle keeps the peer's route, and so its link address, for QPs that are made later. */
+	if (*at && dp_now_ns() - (*at)->known_ns > age_ns)
+		drop_peer(a, at);
 	peer = *at;
-	if (peer)
+	if (peer && dp_addr_equal(&peer->addr, addr))
 		*at = peer->next;
 	else
 		err = make_peer(a, addr, &peer);
@@ -306,7 +322,7 @@ int ucm_agent_reach(struct ucm_agent *a, const struct dp_addr *addr)
 {
 	struct ucm_peer *peer;
 
-	return find_peer(a, addr, &peer);
+	return find_peer(a, addr, PEER_AGE_CONNECTING_NS, &peer);
 }
 
 /* ---- messages --------------------------------------------------------------------------------------- */
@@ -319,16 +335,20 @@ static void send_mad(struct ucm_agent *a, struct dp_cm_mad *mad)
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED,
+		/* Without a completion: the CQ has room for the receives, however many are sent. */
+		.send_flags = IBV_SEND_INLINE,
 		.wr.ud = { .remote_qpn = DP_MAD_QPN, .remote_qkey = DP_MAD_QKEY },
 	};
 	struct ibv_send_wr *bad;
 	struct ucm_peer *peer;
 
-	if (find_peer(a, &mad->to, &peer))
+	if (find_peer(a, &mad->to, PEER_AGE_NS, &peer)) {
+		dp_cm_unsent(a->cm, mad);
 		return;
+	}
 	wr.wr.ud.ah = peer->ah;
-	front_post_send(a->qp, &wr, &bad);
+	if (front_post_send(a->qp, &wr, &bad))
+		dp_cm_unsent(a->cm, mad);
 }
 
 void ucm_agent_flush(struct ucm_agent *a)
@@ -355,8 +375,11 @@ static void receive(struct ucm_agent *a, const struct dp_wc *wc, uint64_t now)
 	    !front_init_ah_from_wc(a->context, FRONT_PORT, &ibv, (const void *)buffer, &attr)) {
 		memcpy(from.b, attr.grh.dgid.raw, sizeof(from.b));
 		if (dp_cm_rx(a->cm, buffer + DP_GRH_LEN, wc->byte_len - DP_GRH_LEN, &from, now,
-			     &event))
+			     &event)) {
+			if (event.type == DP_CM_REQUESTED)
+				ucm_agent_reach(a, &from); /* known when the program answers */
 			ucm_deliver(a, &event);
+		}
 	}
 	post_receive(a, wc->wr_id);
 }

@@ -55,15 +55,29 @@ static int read_sockaddr(const struct sockaddr_in6 *in, struct ucm_id *id, struc
 
 /* ---- devices and addresses ------------------------------------------------------------------ */
 
-/* Finds the agent of the device with this address.  Returns -EADDRNOTAVAIL if no device has it. */
-static int agent_at(const struct dp_addr *addr, struct ucm_agent **out)
+static bool is_at(const struct dp_addr *device, const struct dp_addr *addr)
 {
+	return dp_addr_equal(device, addr);
+}
+
+static bool is_of_family(const struct dp_addr *device, const struct dp_addr *addr)
+{
+	return dp_addr_is_v4(device) == dp_addr_is_v4(addr);
+}
+
+/* Finds the agent of the first device whose address suits, and opens no other: another process may want
+ * it.  Returns -EADDRNOTAVAIL if there is none. */
+static int agent_of(bool (*suits)(const struct dp_addr *, const struct dp_addr *),
+		    const struct dp_addr *addr, struct ucm_agent **out)
+{
+	struct dp_port_info place;
 	struct front_device *d;
-	int err;
 
 	for (d = front_devices(); d; d = d->next) {
-		err = ucm_agent_open(d, out);
-		if (!err && dp_addr_equal(&(*out)->addr, addr))
+		if (d->agent ? !suits(&d->agent->addr, addr) :
+			       front_find_place(d, &place) || !suits(&place.addr, addr))
+			continue;
+		if (!ucm_agent_open(d, out))
 			return 0;
 	}
 	return -EADDRNOTAVAIL;
@@ -89,17 +103,6 @@ static int source_for(const struct ucm_id *id, const struct dp_addr *to, struct 
 	return err;
 }
 
-/* Returns any device whose address is of the same family. */
-static int any_agent(const struct dp_addr *to, struct ucm_agent **out)
-{
-	struct front_device *d;
-
-	for (d = front_devices(); d; d = d->next)
-		if (!ucm_agent_open(d, out) && dp_addr_is_v4(&(*out)->addr) == dp_addr_is_v4(to))
-			return 0;
-	return -EADDRNOTAVAIL;
-}
-
 static int choose_agent(struct ucm_id *id)
 {
 	struct dp_addr source;
@@ -109,16 +112,16 @@ static int choose_agent(struct ucm_id *id)
 		return 0;
 	if (dp_addr_is_loopback(&id->dst)) {
 		/* A loopback address means this host: use any device. */
-		err = any_agent(&id->dst, &id->agent);
+		err = agent_of(is_of_family, &id->dst, &id->agent);
 		if (!err)
 			id->dst = id->agent->addr;
 	} else {
 		err = source_for(id, &id->dst, &source);
 		if (!err)
-			err = agent_at(&source, &id->agent);
+			err = agent_of(is_at, &source, &id->agent);
 		/* The kernel may have a device there. */
 		if (err == -EADDRNOTAVAIL && !id->has_kernel)
-			err = any_agent(&id->dst, &id->agent);
+			err = agent_of(is_of_family, &id->dst, &id->agent);
 	}
 	if (!err)
 		id->src = id->agent->addr;
@@ -212,9 +215,9 @@ static int bind_to(struct ucm_id *id, uint16_t port)
 {
 	int err;
 
-	err = is_any(&id->src) ? open_all_agents() : agent_at(&id->src, &id->agent);
+	err = is_any(&id->src) ? open_all_agents() : agent_of(is_at, &id->src, &id->agent);
 	if (err == -EADDRNOTAVAIL && dp_addr_is_loopback(&id->src)) {
-		err = any_agent(&id->src, &id->agent);
+		err = agent_of(is_of_family, &id->src, &id->agent);
 		if (!err)
 			id->src = id->agent->addr;
 	}
@@ -307,6 +310,11 @@ void ucm_stop_listening(struct ucm_id *id)
 
 static struct ucm_id *resolving;
 
+void ucm_forget_resolving(void)
+{
+	resolving = NULL;
+}
+
 void ucm_stop_resolving(struct ucm_id *id)
 {
 	struct ucm_id **at;
@@ -390,7 +398,7 @@ int ucm_resolve_ip(const struct ucm_command *c)
 	if (id->state == UCM_IDLE && in->src_addr.sin6_family) {
 		err = read_sockaddr(&in->src_addr, id, &id->src, &port);
 		if (!err && !is_any(&id->src))
-			err = agent_at(&id->src, &id->agent);
+			err = agent_of(is_at, &id->src, &id->agent);
 		if (err == -EADDRNOTAVAIL && id->has_kernel)
 			return resolve_abroad(id, c);
 		if (!err && port)

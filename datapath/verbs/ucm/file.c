@@ -222,6 +222,9 @@ void ucm_move_events(struct ucm_id *id, struct ucm_file *to)
 		id->file = to;
 		ucm_push(id, event);
 		id->file = from;
+		/* The program asks for the new id where it gets the event. */
+		if (event->arrived)
+			ucm_id_move(event->arrived, to);
 	}
 }
 

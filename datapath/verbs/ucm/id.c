@@ -251,6 +251,7 @@ int ucm_set_option(const struct ucm_command *c)
 		if (in->optlen != 1 || *value > 31)
 			return -EINVAL;
 		id->ack_timeout = *value;
+		id->ack_timeout_set = true;
 		return 0;
 	case RDMA_OPTION_ID_REUSEADDR:
 	case RDMA_OPTION_ID_AFONLY:

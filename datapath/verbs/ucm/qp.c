@@ -70,7 +70,7 @@ static void fill_rts(struct ib_uverbs_qp_attr *a, const struct ucm_id *id,
 	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 			  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	a->sq_psn = info->remote.psn;
-	a->timeout = id->ack_timeout ? id->ack_timeout : info->ack_timeout;
+	a->timeout = id->ack_timeout_set ? id->ack_timeout : info->ack_timeout;
 	a->retry_cnt = info->active ? info->local.retry_count : info->remote.retry_count;
 	a->rnr_retry = info->remote.rnr_retry;
 	a->max_rd_atomic = capped(info->remote.responder_resources);

@@ -134,6 +134,7 @@ static void forget(void)
 	running = leaving = left = false;
 	poll_fd = wake_fd = -1;
 	ucm_forget_agents();
+	ucm_forget_resolving();
 }
 
 static void register_handlers(void)

@@ -141,7 +141,8 @@ struct ucm_id {
 	struct dp_cm_conn *conn;
 	uint32_t qkey;
 	uint8_t tos;
-	uint8_t ack_timeout; /* 0: the default */
+	uint8_t ack_timeout; /* of its QP, if set; 0: none */
+	bool ack_timeout_set;
 	/* In state UCM_RESOLVING: */
 	struct ucm_id *next_resolving;
 	uint64_t resolve_until_ns;
@@ -230,6 +231,8 @@ int ucm_kernel_event(struct ucm_file *, struct rdma_ucm_event_resp *out);
 /* bind.c */
 void ucm_stop_listening(struct ucm_id *);
 void ucm_stop_resolving(struct ucm_id *);
+/* Call in a child after fork(): the ids are the parent's. */
+void ucm_forget_resolving(void);
 /* Continues all resolutions.  Returns when it has to be called again. */
 uint64_t ucm_serve_resolving(uint64_t now_ns);
 

@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
@@ -33,7 +34,7 @@
 		}                                                                                  \
 	} while (0)
 
-enum { LATE_US = 300000, BYTES = 64, UNDECIDED = 3 };
+enum { LATE_US = 300000, BYTES = 64, UNDECIDED = 3, EVENT_MS = 30000 };
 
 static const char *const service = "7471";
 static struct sockaddr_in here, nobody;
@@ -169,6 +170,29 @@ static void next_event(struct rdma_event_channel *channel, enum rdma_cm_event_ty
 	IS(rdma_ack_cm_event(event), 0);
 }
 
+static struct rdma_cm_id *listening(struct rdma_event_channel *channel, int backlog)
+{
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	IS(rdma_bind_addr(id, (struct sockaddr *)&here), 0);
+	IS(rdma_listen(id, backlog), 0);
+	return id;
+}
+
+/* An id that may connect to the one that listens. */
+static struct rdma_cm_id *resolved(struct rdma_event_channel *channel)
+{
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	IS(rdma_resolve_addr(id, NULL, (struct sockaddr *)&here, 1000), 0);
+	next_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED, NULL);
+	IS(rdma_resolve_route(id, 1000), 0);
+	next_event(channel, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL);
+	return id;
+}
+
 /* A request that the program has seen has left the backlog, decided or not.  A listener that is told to
  * listen again goes on as it was. */
 static void undecided(void)
@@ -180,16 +204,11 @@ static void undecided(void)
 	struct ibv_qp_init_attr init;
 	int i;
 
-	MUST(servers && clients && !rdma_create_id(servers, &listener, NULL, RDMA_PS_TCP));
-	IS(rdma_bind_addr(listener, (struct sockaddr *)&here), 0);
-	IS(rdma_listen(listener, 1), 0);
+	MUST(servers && clients);
+	listener = listening(servers, 1);
 	IS(rdma_listen(listener, 1), EINVAL);
 	for (i = 0; i < UNDECIDED; i++) {
-		MUST(!rdma_create_id(clients, &client[i], NULL, RDMA_PS_TCP));
-		IS(rdma_resolve_addr(client[i], NULL, (struct sockaddr *)&here, 1000), 0);
-		next_event(clients, RDMA_CM_EVENT_ADDR_RESOLVED, NULL);
-		IS(rdma_resolve_route(client[i], 1000), 0);
-		next_event(clients, RDMA_CM_EVENT_ROUTE_RESOLVED, NULL);
+		client[i] = resolved(clients);
 		init = qp_init;
 		init.qp_type = IBV_QPT_RC;
 		IS(rdma_create_qp(client[i], NULL, &init), 0);
@@ -210,6 +229,79 @@ static void undecided(void)
 	rdma_destroy_event_channel(clients);
 }
 
+static void await(struct rdma_event_channel *channel)
+{
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+
+	MUST(poll(&fd, 1, EVENT_MS) == 1);
+}
+
+/* A request follows its listener to another channel, and outlives the one to which it came. */
+static void migrated(void)
+{
+	struct rdma_event_channel *first = rdma_create_event_channel(),
+				  *second = rdma_create_event_channel(),
+				  *clients = rdma_create_event_channel();
+	struct rdma_conn_param param = { .retry_count = 7, .qp_num = 0x123 };
+	struct rdma_cm_id *listener, *client, *request;
+
+	MUST(first && second && clients);
+	listener = listening(first, 1);
+	client = resolved(clients);
+	IS(rdma_connect(client, &param), 0);
+	await(first);
+	IS(rdma_migrate_id(listener, second), 0);
+	rdma_destroy_event_channel(first);
+	await(second);
+	next_event(second, RDMA_CM_EVENT_CONNECT_REQUEST, &request);
+	IS(rdma_reject(request, NULL, 0), 0);
+	next_event(clients, RDMA_CM_EVENT_REJECTED, NULL);
+	IS(rdma_destroy_id(request), 0);
+	IS(rdma_destroy_id(client), 0);
+	IS(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(second);
+	rdma_destroy_event_channel(clients);
+}
+
+/* The time-out of a QP, which 0 turns off. */
+static void no_ack_timeout(void)
+{
+	struct rdma_event_channel *servers = rdma_create_event_channel(),
+				  *clients = rdma_create_event_channel();
+	struct rdma_conn_param param = { .retry_count = 7 };
+	struct rdma_cm_id *listener, *client, *request;
+	struct ibv_qp_init_attr init = qp_init, out;
+	struct ibv_qp_attr attr;
+	uint8_t none = 0;
+
+	MUST(servers && clients);
+	listener = listening(servers, 1);
+	client = resolved(clients);
+	IS(rdma_set_option(client, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &none, 1), 0);
+	init.qp_type = IBV_QPT_RC;
+	IS(rdma_create_qp(client, NULL, &init), 0);
+	IS(rdma_connect(client, &param), 0);
+	next_event(servers, RDMA_CM_EVENT_CONNECT_REQUEST, &request);
+	init = qp_init;
+	init.qp_type = IBV_QPT_RC;
+	IS(rdma_create_qp(request, NULL, &init), 0);
+	IS(rdma_accept(request, &param), 0);
+	next_event(clients, RDMA_CM_EVENT_ESTABLISHED, NULL);
+	MUST(!ibv_query_qp(client->qp, &attr, IBV_QP_TIMEOUT, &out));
+	IS(attr.timeout ? (errno = attr.timeout) : 0, 0);
+	MUST(!ibv_query_qp(request->qp, &attr, IBV_QP_TIMEOUT, &out) && attr.timeout);
+	next_event(servers, RDMA_CM_EVENT_ESTABLISHED, NULL);
+	rdma_disconnect(client);
+	rdma_destroy_qp(client);
+	IS(rdma_destroy_id(client), 0);
+	rdma_destroy_qp(request);
+	next_event(servers, RDMA_CM_EVENT_DISCONNECTED, NULL);
+	IS(rdma_destroy_id(request), 0);
+	IS(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(servers);
+	rdma_destroy_event_channel(clients);
+}
+
 int main(int argc, char **argv)
 {
 	here = nobody = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(7470) };
@@ -219,5 +311,7 @@ int main(int argc, char **argv)
 	without_a_device();
 	late_receive();
 	undecided();
+	migrated();
+	no_ack_timeout();
 	return differences != 0;
 }
