@@ -198,8 +198,9 @@ KIND_FLOW, KIND_LINK, KIND_TUNNEL = 0, 1, 2
 class SeriesFile:
     """A file of samples.
 
-    frame: times are CLOCK_REALTIME, ns.  rows_left_out: samples for which the file had no
-    room.  flows_left_out: QPs that were never sampled, being more than had been asked for.
+    frame: times are CLOCK_REALTIME, ns.  rows_left_out: samples for which the file, or
+    its writer, had no room.  flows_left_out: QPs that were never sampled, being more than
+    had been asked for.
     """
 
     frame: pd.DataFrame

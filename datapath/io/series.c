@@ -110,11 +110,15 @@ int dp_series_append(struct dp_series *s, const void *rows, uint32_t n)
 		fit = 0;
 	}
 	s->size += (uint64_t)fit * s->header.row_bytes;
-	if (fit < n) {
-		s->header.rows_left_out += n - fit;
-		put_count(s, &s->header.rows_left_out, sizeof(s->header.rows_left_out));
-	}
+	if (fit < n)
+		dp_series_rows_left_out(s, n - fit);
 	return err;
+}
+
+void dp_series_rows_left_out(struct dp_series *s, uint32_t n)
+{
+	s->header.rows_left_out += n;
+	put_count(s, &s->header.rows_left_out, sizeof(s->header.rows_left_out));
 }
 
 void dp_series_flows_left_out(struct dp_series *s, uint32_t n)

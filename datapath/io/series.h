@@ -36,7 +36,7 @@ struct dp_series_header {
 	uint32_t kind; /* enum dp_series_kind */
 	uint32_t n_columns;
 	uint32_t flows_left_out; /* flows that were never sampled: more than were asked for */
-	uint64_t rows_left_out;	 /* the file was full */
+	uint64_t rows_left_out;	 /* the file was full, or its writer had no room */
 	uint64_t interval_ns;
 	uint64_t started_mono_ns; /* the same moment on both clocks */
 	uint64_t started_real_ns;
@@ -83,6 +83,8 @@ int dp_series_open(const char *path, const struct dp_series_info *, struct dp_se
  * that failed; after an error nothing more is written. */
 int dp_series_append(struct dp_series *, const void *rows, uint32_t n);
 void dp_series_flows_left_out(struct dp_series *, uint32_t n);
+/* Counts rows that the caller had no room to keep. */
+void dp_series_rows_left_out(struct dp_series *, uint32_t n);
 void dp_series_close(struct dp_series *);
 
 #endif

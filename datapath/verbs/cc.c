@@ -20,6 +20,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct front_cc *loaded;	 /* algorithms that somebody uses */
 static struct front_cc *retired; /* algorithms that nobody uses: front_cc_sweep() unloads them */
 
+/* In the child, nobody releases what another thread held.  An algorithm that was on its way from list to
+ * list stays loaded. */
+static void forget_lock(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forget_lock);
+}
+
 static int complain(int err, char *error, size_t error_len, const char *path, const char *what)
 {
 	snprintf(error, error_len, "cc=%s %s", path, what);
@@ -117,10 +129,12 @@ static void unload(struct front_cc *c)
 
 int front_cc_load(const char *path, struct front_cc **out, char *error, size_t error_len)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct front_cc *fresh = NULL, *c;
 	bool changed;
 	int err;
 
+	pthread_once(&once, watch_forks);
 	err = open_object(path, &fresh, error, error_len);
 	if (err)
 		return err;

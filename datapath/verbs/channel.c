@@ -4,6 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+/* The device's counts are those of this process alone. */
+static bool is_inherited(const struct front_channel *channel)
+{
+	return to_context(channel->ibv.context)->pid != getpid();
+}
 
 static atomic_uint *count_of(const struct front_channel *channel)
 {
@@ -27,7 +34,9 @@ struct ibv_comp_channel *front_create_channel(struct ibv_context *context)
 	}
 	channel->ibv.context = context;
 	channel->ibv.fd = channel->queue.fd;
-	atomic_fetch_add(count_of(channel), 1);
+	channel->hidden = is_inherited(channel);
+	if (!channel->hidden)
+		atomic_fetch_add(count_of(channel), 1);
 	front_enter(context, &to_context(context)->channels, &channel->object);
 	return &channel->ibv;
 }
@@ -42,7 +51,7 @@ void front_hide_channel(struct ibv_comp_channel *ibv)
 
 void front_free_channel(struct front_channel *channel)
 {
-	if (!channel->hidden)
+	if (!channel->hidden && !is_inherited(channel))
 		atomic_fetch_sub(count_of(channel), 1);
 	front_queue_destroy(&channel->queue);
 	free(channel);

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "io/groups.h"
 #include "io/netdev.h"
@@ -104,6 +105,7 @@ struct front_context *front_context_create(struct front_device *device)
 	}
 	c->device = device;
 	c->dev = device->dev;
+	c->pid = getpid();
 	c->verbs = operations;
 	c->verbs.context.device = &device->ibv;
 	c->verbs.context.async_fd = c->async.fd;

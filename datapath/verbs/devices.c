@@ -165,6 +165,8 @@ static void forget_in_child(void)
 	for (d = devices; d; d = d->next) {
 		pthread_mutex_init(&d->contexts_lock, NULL);
 		d->contexts = NULL;
+		d->channels = 0;
+		d->dm_lent = 0;
 		close_control(d);
 	}
 }

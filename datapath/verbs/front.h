@@ -149,6 +149,7 @@ struct front_object {
 struct front_context {
 	struct front_device *device;
 	struct dp_device *dev;
+	pid_t pid; /* process that made it: a child after fork() leaves its parent's alone */
 	struct front_queue async;
 	uint32_t port_events_popped;
 	struct front_context *next; /* of the device */

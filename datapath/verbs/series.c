@@ -9,7 +9,7 @@
  * not sampled.  A QP that is destroyed gets a last row.
  *
  * Locks: a thread holds `tick` during a whole sample; `tick` covers `rows`.  The device's lock is
- * taken inside `tick`, and covers `qps` and `late`.
+ * taken inside `tick`, and covers `qps`, `late` and `late_left_out`.
  */
 #include "verbs/front.h"
 
@@ -54,7 +54,8 @@ struct front_series {
 	uint32_t max_qps, n_qps, n_late;
 	uint32_t left_out, told_left_out; /* number of QPs, as in the file's header */
 	struct front_qp **qps;
-	struct dp_flow_row *late; /* last rows of QPs destroyed since the last sample */
+	struct dp_flow_row *late; /* last rows of QPs destroyed since the last sample... */
+	uint32_t late_left_out;	  /* ...and how many found no room there */
 	struct dp_flow_row *rows; /* of one sample: max_qps from each of `late` and `qps` */
 };
 
@@ -150,17 +151,21 @@ static uint32_t sample_all(struct front_series *s)
 /* Call with `tick` held. */
 static void sample(struct front_series *s)
 {
-	uint32_t n, left_out;
+	uint32_t n, left_out, late_left_out;
 	int err;
 
 	if (dp_device_lock_within(s->dev, LOCK_MS))
 		return;
 	n = sample_all(s);
 	left_out = s->left_out;
+	late_left_out = s->late_left_out;
+	s->late_left_out = 0;
 	dp_device_unlock(s->dev);
 	err = n ? dp_series_append(s->file, s->rows, n) : 0;
 	if (err)
 		fprintf(stderr, "libdpverbs: DATAPATH_SERIES: cannot write: %s\n", strerror(-err));
+	if (late_left_out)
+		dp_series_rows_left_out(s->file, late_left_out);
 	if (left_out != s->told_left_out)
 		dp_series_flows_left_out(s->file, left_out);
 	s->told_left_out = left_out;
@@ -201,14 +206,19 @@ void front_series_add_qp(struct front_series *s, struct front_qp *qp)
 
 void front_series_remove_qp(struct front_series *s, const struct front_qp *qp)
 {
+	struct dp_flow_row row;
 	uint32_t i;
 
 	for (i = 0; i < s->n_qps && s->qps[i] != qp; i++)
 		;
 	if (i == s->n_qps)
 		return;
-	if (s->n_late < s->max_qps)
-		s->n_late += sample_qp(qp, dp_device_now_ns(), &s->late[s->n_late]);
+	if (sample_qp(qp, dp_device_now_ns(), &row)) {
+		if (s->n_late < s->max_qps)
+			s->late[s->n_late++] = row;
+		else
+			s->late_left_out++;
+	}
 	memmove(&s->qps[i], &s->qps[i + 1], (--s->n_qps - i) * sizeof(*s->qps));
 }
 

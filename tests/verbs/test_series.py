@@ -15,7 +15,7 @@ import pytest
 from datapath import series, series_metrics
 from tests.listening import await_listener
 from tests.verbs.conftest import Pair
-from tests.verbs.devices import sanitizer
+from tests.verbs.devices import PROGRAMS, environment, sanitizer
 from tests.waiting import wait_until
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
@@ -193,3 +193,33 @@ def test_each_opening_and_each_process_has_a_file_of_its_own(tmp_path: Path) -> 
         frame = series.read_file(path, "host").frame
         assert isinstance(frame, pd.DataFrame)
         assert frame.empty
+
+
+MAKE_AND_DESTROY = """
+from pair import TARGET, pair
+keep = TARGET.open()
+for _ in range(5):
+    for side in pair():
+        side.context.close()
+"""
+
+
+def test_last_rows_without_room_are_counted(tmp_path: Path) -> None:
+    """Five times two QPs end between two samples, and there is room for two."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", MAKE_AND_DESTROY],
+        env={
+            **os.environ,
+            **environment("udp:127.0.0.1"),
+            "PYTHONPATH": str(PROGRAMS),
+            "DATAPATH_SERIES": f"{tmp_path}/s;qps=2;interval_us=1000000000",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = tmp_path.iterdir()
+    file = series.read_file(path, "host")
+    assert (len(file.frame), file.rows_left_out, file.flows_left_out) == (2, 8, 0)

@@ -14,7 +14,7 @@ from datagrams import Endpoint
 from pair import SIGNALED, TARGET, Side, connect, pair, refused
 from pyverbs import enums as e
 from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
-from pyverbs.device import Context, get_device_list
+from pyverbs.device import DM, AllocDmAttr, Context, get_device_list
 from pyverbs.mem_alloc import free, posix_memalign
 from pyverbs.mr import MR, MW
 from pyverbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
@@ -249,6 +249,24 @@ def case_fork() -> None:
     b.recv(10)
     a.send([a.sge(10)])
     a.done()
+
+
+def case_fork_and_device_memory() -> None:
+    """The child has all of it for itself, also after it has given the parent's back."""
+    context = TARGET.open()
+    size = context.query_device_ex().max_dm_size
+    whole = DM(context, AllocDmAttr(length=size))
+    child = os.fork()
+    if child == 0:
+        refused(errno.EIO, DM, context, AllocDmAttr(length=4))
+        anew = TARGET.open()
+        own = DM(anew, AllocDmAttr(length=size))
+        whole.close()
+        refused(errno.ENOMEM, DM, anew, AllocDmAttr(length=4))
+        own.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    refused(errno.ENOMEM, DM, context, AllocDmAttr(length=4))
 
 
 def case_exit_without_closing() -> None:
