@@ -39,6 +39,9 @@ TOLD_MAX = 100
 
 _INT_BITS_MAX = 64
 
+_UNREADABLE = (YAMLError, ValueError, LookupError, OverflowError)
+"""What ruamel.yaml raises for text that it cannot read."""
+
 _MERGE = "tag:yaml.org,2002:merge"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
@@ -195,7 +198,7 @@ def parse(text: str, file: str, kind: Kind = EXPERIMENT) -> Document:
         raise InvalidFile([_syntax_problem(error, file)], hint=kind.shorter) from None
     except MarkedYAMLError as error:
         raise InvalidFile([_syntax_problem(error, file)]) from None
-    except (YAMLError, ValueError) as error:
+    except _UNREADABLE as error:
         raise InvalidFile([Problem(file, Place(1, 1), "", f"not YAML: {error}")]) from None
     if not isinstance(root, MappingNode):
         text = f"not {kind.what}: the file is not a mapping"
@@ -265,6 +268,7 @@ class _Reader:
         self.document = document
         self.problems: list[Problem] = []
         self.open: set[int] = set()  # collections being read, by id
+        self.merging: set[int] = set()  # mappings being merged, by id
 
     def read(self, node: Node, path: Path) -> Any:
         self.document.values[path] = _place(node)
@@ -287,8 +291,11 @@ class _Reader:
             return node.value
         try:
             value = self.constructor.construct_object(node, deep=True)
-        except (YAMLError, ValueError) as error:
-            self._wrong(node, path, f"cannot be read: {getattr(error, 'problem', error)}")
+        except _UNREADABLE as error:
+            why = getattr(error, "problem", error)
+            if isinstance(error, LookupError):  # which says nothing to a reader
+                why = f"{node.value!r} is no {str(node.tag).rpartition(':')[2]}"
+            self._wrong(node, path, f"cannot be read: {why}")
             return None
         if isinstance(value, str) and self._has_half(node, path):
             return None
@@ -329,9 +336,14 @@ class _Reader:
             if not isinstance(source, MappingNode):
                 self._wrong(node, path, "<< needs a mapping, or a list of mappings")
                 continue
+            if id(source) in self.merging:
+                self._wrong(node, path, "<< points back into what it is part of")
+                continue
+            self.merging.add(id(source))
             for key, value in source.value:
                 if key.tag == _MERGE:
                     yield from self._merged(value, path)
+            self.merging.remove(id(source))
             yield from ((k, v) for k, v in source.value if k.tag != _MERGE)
 
     def _is_key(self, node: Node, path: Path) -> bool:

@@ -46,6 +46,12 @@ def test_data_places_and_text() -> None:
         ("? [1]\n: 2", "f:1:3: a key must be a word"),
         ("<<: {[1]: 2}", "f:1:6: a key must be a word"),
         ("a: &a {? {b: c} : 2}\nd: {<<: *a}", "f:1:10: d: a key must be a word"),
+        ("a: !!bool maybe", "f:1:4: a: cannot be read: 'maybe' is no bool"),
+        ("a: !!int ''", "f:1:4: a: cannot be read: '' is no int"),
+        ("a: !!float ''", "f:1:4: a: cannot be read: '' is no float"),
+        ('a: "\\UFFFFFFFF"', "f:1:1: not YAML: Python int too large"),
+        ("a: &a {<<: *a, b: 1}", "f:1:4: a: << points back into what it is part of"),
+        ("a: &a {<<: [{<<: *a}]}", "f:1:12: a: << points back into what it is part of"),
         ("a: !!python/object:os.system x", "f:1:4: a: cannot be read: could not determine"),
         ("<<: 3", "<< needs a mapping"),
         ("- a", "f:1:1: not an experiment: the file is not a mapping"),
@@ -66,3 +72,8 @@ def test_mistakes_are_located(text: str, said: str) -> None:
 def test_paths_are_shown_as_they_are_written() -> None:
     path = ("sweep", "matrix", "path.loss", 1)
     assert show_path(path) == 'sweep.matrix["path.loss"][1]'
+
+
+def test_a_part_may_merge_what_it_is_part_of_where_its_own_key_ends_it() -> None:
+    document = parse("a: &a {x: 1, b: {<<: *a, b: 2}}", "f")
+    assert document.data == {"a": {"x": 1, "b": {"x": 1, "b": 2}}}
