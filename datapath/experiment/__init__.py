@@ -9,6 +9,7 @@ explain.py    errors of pydantic in the words of the file
 networks.py   mistakes in a point's network
 report_section.py  checks plots and claims
 axes.py       the axes of a sweep
+resolved.py   the experiment with its defaults, in which axes and selectors stand as written
 sweep.py      axes -> points -> runs in their order
 estimate.py   how long they will take; deciding.py: further runs for undecided claims
 preflight.py  what this machine lacks, before anything is built

@@ -117,6 +117,13 @@ def show_path(path: Path) -> str:
     return shown
 
 
+@dataclass(frozen=True)
+class Spelled:
+    """A number, a truth value or a null as it stands in a file, for one that is written of it."""
+
+    text: str
+
+
 @dataclass
 class Document:
     """Plain data with the places its parts came from.
@@ -179,6 +186,17 @@ class Document:
         if isinstance(part, list):
             return "[" + ", ".join(self.written((*path, i)) for i in range(len(part))) + "]"
         return str(part)
+
+    def spelled(self, path: Path) -> Any:
+        """A part as plain data, with Spelled for what is no text."""
+        part: Any = self.data
+        for step in path:
+            part = part[step]
+        if isinstance(part, dict):
+            return {key: self.spelled((*path, key)) for key in part}
+        if isinstance(part, list):
+            return [self.spelled((*path, index)) for index in range(len(part))]
+        return part if isinstance(part, str) else Spelled(self.written(path))
 
 
 def parse(text: str, file: str, kind: Kind = EXPERIMENT) -> Document:

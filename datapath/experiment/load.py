@@ -38,6 +38,7 @@ from datapath.experiment.document import (
 )
 from datapath.experiment.explain import explain
 from datapath.experiment.report_section import Selectors, read_report, sides
+from datapath.experiment.resolved import resolve
 from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS, Experiment, PointSpec, json_schema
 from datapath.experiment.sweep import Point, RawPoint, expand, matches, point_key
@@ -61,7 +62,7 @@ class LoadedExperiment:
 
     source: the file; paths in it are relative to its folder.
     text: its content, byte for byte; overrides: `--set` arguments, in order.
-    resolved: the whole experiment as plain data, defaults filled in, units normalised.
+    resolved: the whole experiment as plain data, as datapath.experiment.resolved makes it.
     selectors: `where` and `ratio_to` of claim i, as axis -> texts.
     """
 
@@ -183,6 +184,7 @@ class _Loader:
         self.problems: list[Problem] = []
         self.axes: list[Axis] = []
         self.selectors: list[Selectors] = []
+        self.kept: list[int] = []  # claims that `only` leaves
         self.read: set[tuple[str, tuple[str, ...]]] = set()
         self.tried: set[tuple[str, int]] = set()
         self.digests: dict[FilePath, str] = {}
@@ -204,7 +206,7 @@ class _Loader:
             text=self.text,
             overrides=self.overrides,
             spec=spec,
-            resolved=self._resolved(spec),
+            resolved=resolve(self.document, spec, self.kept),
             axes=tuple(self.axes),
             points=tuple(points),
             selectors=tuple(self.selectors),
@@ -410,27 +412,18 @@ class _Loader:
 
     def _leave_out_claims(self, spec: Experiment, points: Sequence[Point]) -> None:
         """With `only`, claims about points that it leaves out are none of this experiment."""
-        if not spec.sweep.only:
-            return
-        pairs = [
-            (claim, selectors)
-            for claim, selectors in zip(spec.report.expect, self.selectors, strict=True)
-            if all(
+        claims = spec.report.expect
+        self.kept = [
+            index
+            for index, (claim, selectors) in enumerate(zip(claims, self.selectors, strict=True))
+            if not spec.sweep.only
+            or all(
                 any(matches(where, point.axes) for point in points)
                 for where in sides(claim, selectors)
             )
         ]
-        spec.report.expect = [claim for claim, _ in pairs]
-        self.selectors = [selectors for _, selectors in pairs]
-
-    def _resolved(self, spec: Experiment) -> dict[str, Any]:
-        """The experiment with defaults; a section that only points complete stays as written."""
-        resolved = spec.model_dump(mode="json", exclude_none=True)
-        for section in SECTIONS:
-            if section in self.document.data and section not in spec.model_fields_set:
-                resolved[section] = self.document.data[section]
-        resolved["sweep"]["matrix"] = self.document.data.get("sweep", {}).get("matrix", {})
-        return resolved
+        spec.report.expect = [claims[index] for index in self.kept]
+        self.selectors = [self.selectors[index] for index in self.kept]
 
 
 @functools.cache

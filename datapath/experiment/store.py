@@ -23,10 +23,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.resolver import VersionedResolver
+
 from datapath import foreign, strict_json
 from datapath.disk import disk_errors, write_atomic
 from datapath.errors import DatapathError, LocalError
 from datapath.experiment.axes import COLUMNS_BEFORE, COLUMNS_BEHIND
+from datapath.experiment.document import Spelled
 from datapath.experiment.lock import LOCK, is_being_written, locked
 
 if TYPE_CHECKING:
@@ -140,10 +146,21 @@ def to_json(data: Any) -> bytes:
     return (strict_json.text(data, indent=1) + "\n").encode()
 
 
-def to_yaml(data: Mapping[str, Any]) -> bytes:
-    from ruamel.yaml import YAML
+class _Representer(RoundTripRepresenter):
+    """As ruamel's, and knows Spelled."""
 
+    def spelled(self, part: Spelled) -> Any:
+        tag = VersionedResolver().resolve(ScalarNode, part.text, (True, False))
+        return self.represent_scalar(tag, part.text)
+
+
+_Representer.add_representer(Spelled, _Representer.spelled)
+
+
+def to_yaml(data: Mapping[str, Any]) -> bytes:
+    """A YAML file of plain data, in which there may be Spelled."""
     yaml = YAML()
+    yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.width = 100
     out = BytesIO()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from datapath import foreign
 from datapath.errors import LocalError
 from datapath.experiment.axes import RESULT_COLUMNS, TABLE_COLUMNS
-from datapath.experiment.document import BYTES_MAX, parse
+from datapath.experiment.document import BYTES_MAX, Spelled, parse
+from datapath.experiment.resolved import spell
 from datapath.experiment.store import damage
 
 if TYPE_CHECKING:
@@ -121,10 +122,13 @@ def sequence(value: object) -> list[Any]:
 def axis_text(value: object) -> str:
     """An axis value as runs.parquet spells it: a named value by its label, others as in YAML."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key}: {axis_text(part)}" for key, part in value.items())
-        return str(value.get("label", "{" + inner + "}"))
+        if "label" in value:
+            return axis_text(value["label"])
+        return "{" + ", ".join(f"{key}: {axis_text(part)}" for key, part in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(map(axis_text, value)) + "]"
+    if isinstance(value, Spelled):
+        return value.text
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -185,12 +189,13 @@ def _resolved(path: Path, remarks: list[str]) -> tuple[dict[str, Any], str]:
             continue
         try:
             text = foreign.read_bytes(file, BYTES_MAX).decode("utf-8", "replace")
-            data = parse(text, name).data
+            document = parse(text, name)
         except (OSError, LocalError) as error:
             remarks.append(f"{name} cannot be read: {first_line(error)}")
             continue
-        if data:
-            return data, text
+        if document.data:
+            spell(document, document.data)
+            return document.data, text
         remarks.append(f"{name} cannot be read: it is not an experiment.")
     return {}, ""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,6 +15,8 @@ from datapath import report
 from datapath.experiment import manifest, metrics
 from datapath.experiment.load import load_text
 from datapath.experiment.store import ResultStore, RunRecord, to_json, to_yaml
+from datapath.experiment.sweep import Run, schedule
+from datapath.report import folder, plotspec, tables
 from tests.report import folders
 from tests.report.pages import Page
 
@@ -63,6 +66,68 @@ def test_rows_of_single_runs_are_those_of_the_table(stored: Path) -> None:
         report.load(stored).sort_values(keys, ignore_index=True)[[*keys, "value", "unit", "stack"]],
         whole.sort_values(keys, ignore_index=True)[[*keys, "value", "unit", "stack"]],
         check_dtype=False,
+    )
+
+
+SPELLED = """\
+version: 1
+name: spelled
+topology: {lane: sim}
+path: {rate: 1gbit, delay: 10us}
+workload: {kind: stream}
+sweep:
+  matrix:
+    transport.ecn: [True, False]
+    path.loss: [1e-3, 0.10, 0, {model: bernoulli, rate: 2.0e-3}]
+    size:
+      - {label: 010, set: {workload.size: 4KiB}}
+      - {label: 1_000, set: {workload.size: 1_000B}}
+      - {label: ~, set: {workload.size: 1B}}
+  repetitions: 2
+"""
+AXES = {
+    "transport.ecn": ["True", "False"],
+    "path.loss": ["1e-3", "0.10", "0", "{model: bernoulli, rate: 2.0e-3}"],
+    "size": ["010", "1_000", "~"],
+}
+
+
+@pytest.mark.parametrize(("axis", "value"), [(axis, v) for axis in AXES for v in AXES[axis]])
+def test_selectors_name_values_as_they_stand_in_the_file(
+    axis: str, value: str, tmp_path: Path
+) -> None:
+    chosen = f"{{{axis}: {value}}}"
+    text = SPELLED + f"  baseline: {chosen}\nreport: {{plots: [{{kind: bar, where: {chosen}}}]}}\n"
+    experiment = load_text(text, tmp_path / "spelled.yaml")
+    with ResultStore.create(tmp_path / "stored", "spelled") as store:
+        store.write("resolved.yaml", to_yaml(experiment.resolved))
+        for run in schedule(experiment.points, experiment.spec.sweep, 1):
+            goodput = {"name": "goodput", "value": 1e9 + run.repetition, "unit": "bit/s"}
+            store.save(record(run, goodput), {})
+    result = folder.read(store.path)
+    assert {name: result.axis_values(name) for name in result.axes} == AXES
+    assert result.baseline == {axis: [value]}
+    others = len(experiment.points) * (len(AXES[axis]) - 1) / len(AXES[axis])
+    assert len(tables.ratios(result, ["goodput"])) == others
+    (plot, *_), _ = plotspec.plan(result)
+    shown = tables.select(result.frame, plot.where)
+    assert set(shown[axis]) == {value}
+    again = load_text(to_yaml(experiment.resolved).decode(), tmp_path / "resolved.yaml")
+    assert [point.key for point in again.points] == [point.key for point in experiment.points]
+
+
+def record(run: Run, metric: dict[str, Any]) -> RunRecord:
+    return RunRecord(
+        point=run.point.key,
+        repetition=run.repetition,
+        block=run.repetition,
+        axes=dict(run.point.axes),
+        seed=run.seed,
+        status="ok",
+        started="2026-01-02T03:04:05.000+00:00",
+        seconds=1.0,
+        spec={},
+        metrics=[metric],
     )
 
 
