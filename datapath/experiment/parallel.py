@@ -17,11 +17,13 @@ import re
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import datapath
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SCRATCH = "datapath-simulated-"
+_HANDED_OUT = 2
+"""Tasks for each process of a pool: none waits for its next one, and few are lost with a pool."""
+
 _LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
 """What a run imports late; here, a process does it once and not in each fork."""
 
@@ -59,7 +64,7 @@ class Task:
     traffic_seed: int
     folder: str
     timeout_s: float
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
     version: str = datapath.__version__
 
 
@@ -98,14 +103,17 @@ def task(
 ) -> Task:
     """The task of a run.
 
-    travels: to a machine that does not have the experiment's folder.  spec: its settings; None:
-    those of its point.
+    travels: to a machine that does not have the experiment's folder; RunFailed for a file that is
+    gone.  spec: its settings; None: those of its point.
     """
     spec = spec or run.point.spec
-    files: dict[str, str] = {}
+    files: dict[str, bytes] = {}
     if travels:
         for name in (*spec.code.values(), *spec.data.values()):
-            files[name] = (folder / name).read_text(encoding="utf-8")
+            try:
+                files[name] = (folder / name).read_bytes()
+            except OSError as error:  # it was there when the sweep began
+                raise RunFailed(f"{folder / name}: {error.strerror}") from None
     return Task(
         run.name,
         spec.model_dump(mode="json"),
@@ -205,9 +213,11 @@ def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
         return PointSpec.model_validate(task.spec), Path(task.folder)
     spec = PointSpec.model_validate(task.spec)
     text = spec.model_dump(mode="json")
-    for place, name in (spec.code | spec.data).items():
-        local = Path(name).name
-        (temporary / local).write_text(task.files[name], encoding="utf-8")
+    for number, (place, name) in enumerate((spec.code | spec.data).items()):
+        # Files of several folders may have one name.
+        local = Path(str(number), Path(name).name)
+        (temporary / local).parent.mkdir()
+        (temporary / local).write_bytes(task.files[name])
         section: Any = text
         for step in place[:-1]:
             section = section[step]
@@ -239,23 +249,75 @@ def answers(
     """Tasks with their answers, as they come.
 
     dask: address of a scheduler; unset: this machine.  jobs: processes, unset: one for each CPU.
-    A process that dies (for want of memory, say) costs the runs that were under way in the pool.
     """
     count = min(jobs or len(os.sched_getaffinity(0)), len(tasks))
-    if dask is None and count <= 1:
+    if dask is not None:
+        with _cluster(dask) as executor:
+            yield from _made(executor, deque(tasks), len(tasks))
+    elif count <= 1:
         yield from ((task, measure(task)) for task in tasks)
-        return
-    with _cluster(dask) if dask is not None else pool(count) as executor:
-        waiting: dict[Future[Answer], Task] = {executor.submit(measure, t): t for t in tasks}
-        for future in as_completed(waiting):
-            yield waiting[future], _answer(future)
+    else:
+        yield from _in_pools(deque(tasks), count)
 
 
-def _answer(future: Future[Answer]) -> Answer:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        return Answer(error=error_entry(_died()))
+def _in_pools(left: deque[Task], count: int) -> Iterator[tuple[Task, Answer]]:
+    """Make tasks in processes of this machine.
+
+    When a process dies (somebody kills it, or memory is short), its pool is lost, and nothing says
+    which task it had.  Each task that was handed out is then made again with no other beside it,
+    and fails if its process dies once more.
+    """
+    while left:
+        with pool(count) as executor:
+            lost = yield from _made(executor, left, _HANDED_OUT * count)
+        again = deque(lost)
+        while again:
+            with pool(1) as executor:
+                lost = yield from _made(executor, again, 1)
+            yield from ((task, Answer(error=error_entry(_died()))) for task in lost)
+
+
+def _made(
+    executor: Executor, left: deque[Task], most: int
+) -> Generator[tuple[Task, Answer], None, list[Task]]:
+    """Make the tasks that are left, and hand out so many of them at once.
+
+    Returns the tasks that a pool had when it was lost; those that it had not stay in `left`.
+    """
+    ended: SimpleQueue[Future[Answer]] = SimpleQueue()
+    waiting: dict[Future[Answer], Task] = {}
+    lost: list[Task] = []
+    is_lost = False
+    while waiting or (left and not is_lost):
+        while left and not is_lost and len(waiting) < most:
+            try:
+                future = executor.submit(measure, left[0])
+            except BrokenProcessPool:
+                is_lost = True
+            else:
+                waiting[future] = left.popleft()
+                future.add_done_callback(ended.put)
+        if not waiting:
+            break
+        future = ended.get()
+        task = waiting.pop(future)
+        try:
+            answer = future.result()
+        except BrokenProcessPool:
+            is_lost = True
+            lost.append(task)
+            continue
+        except Exception as error:  # what happens to one task must not cost the sweep
+            answer = Answer(error=error_entry(_unanswered(error)))
+        yield task, answer
+    return lost
+
+
+def _unanswered(error: Exception) -> RunFailed:
+    return RunFailed(
+        f"no answer came from its worker: {type(error).__name__}: {error}",
+        hint="it may have run out of memory: see the logs of the workers",
+    )
 
 
 @contextlib.contextmanager

@@ -305,14 +305,13 @@ class _Sweep:
             record = records[run.name]
             try:
                 point = self._as_its_twin(run, made)
+                record.spec = point.model_dump(mode="json")
+                tasks.append(
+                    parallel.task(run, spec.collect, folder, timeout_s, travels=travels, spec=point)
+                )
             except RunFailed as error:
                 self._keep(record, parallel.Answer(error=error_entry(error)))
                 yield run, record
-                continue
-            record.spec = point.model_dump(mode="json")
-            tasks.append(
-                parallel.task(run, spec.collect, folder, timeout_s, travels=travels, spec=point)
-            )
         for task, answer in parallel.answers(tasks, dask=dask, jobs=jobs):
             interrupts.check()
             record = records[task.name]

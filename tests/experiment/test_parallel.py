@@ -228,11 +228,119 @@ def test_a_task_takes_its_files_along(file: Path) -> None:
     run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
     collect = experiment.spec.collect
     task = parallel.task(run, collect, experiment.folder, 60, travels=True)
-    assert task.files == {"./mine.py": ALGORITHM}
+    assert task.files == {"./mine.py": ALGORITHM.encode()}
     (file.parent / "mine.py").unlink()
     answer = parallel.measure(task)
     assert answer.error is None
     assert {metric.name for metric in answer.metrics} >= {"goodput", "fairness"}
+
+
+def travelled(file: Path) -> None:
+    """The run of a file gives the same on a machine that has nothing but its task."""
+    experiment = load(file, [])
+    (run,) = schedule(experiment.points, experiment.spec.sweep, 1)
+    here, there = (
+        parallel.task(run, experiment.spec.collect, file.parent, 60, travels=travels)
+        for travels in (False, True)
+    )
+    answer = parallel.measure(here)
+    shutil.rmtree(file.parent)
+    other = parallel.measure(there)
+    assert (answer.error, other.error) == (None, None)
+    assert answer.metrics == other.metrics
+
+
+def test_files_of_one_name_travel_each(tmp_path: Path) -> None:
+    folder = tmp_path / "from"
+    for number, size in enumerate((100, 1_000_000)):
+        (folder / f"v{number}").mkdir(parents=True)
+        (folder / f"v{number}" / "sizes.cdf").write_text(f"{size} 0\n{size} 100\n")
+        window = ALGORITHM.replace("100_000", f"{(number + 1) * 20_000}")
+        (folder / f"v{number}" / "mine.py").write_text(window)
+    (folder / "two.yaml").write_text(TWO)
+    travelled(folder / "two.yaml")
+
+
+TWO = """\
+version: 1
+name: two
+topology: {lane: sim, preset: dumbbell, hosts: 4}
+path: {rate: 1gbit, delay: 10us, queue: 64KiB}
+workload:
+  kind: traffic
+  duration: 5ms
+  flows:
+    - {name: a, from: 0, to: 2, distribution: ./v0/sizes.cdf, load: 10%, cc: {algo: ./v0/mine.py}}
+    - {name: b, from: 1, to: 3, distribution: ./v1/sizes.cdf, load: 60%, cc: {algo: ./v1/mine.py}}
+sweep: {repetitions: 1}
+"""
+
+
+def test_a_file_that_is_no_text_travels(tmp_path: Path) -> None:
+    folder = tmp_path / "from"
+    folder.mkdir()
+    pd.DataFrame({"src": [0], "dst": [1], "bytes": [10_000]}).to_parquet(folder / "f.parquet")
+    (folder / "table.yaml").write_text(TABLE)
+    travelled(folder / "table.yaml")
+
+
+TABLE = """\
+version: 1
+name: table
+topology: {lane: sim}
+path: {rate: 1gbit, delay: 10us}
+workload: {kind: table, file: ./f.parquet}
+sweep: {repetitions: 1}
+"""
+
+
+@pytest.fixture
+def killing(file: Path) -> list[parallel.Task]:
+    """Tasks, the second of which kills the process that makes it."""
+    (file.parent / "kills.py").write_text(ALGORITHM)
+    text = file.read_text().replace("path.loss: [0, 1%]", f"cc.algo: [{MINE}, ./kills.py:Mine]")
+    file.write_text(text.replace("repetitions: 2", "repetitions: 3\n  order: sequential"))
+    experiment = load(file, [])
+    (file.parent / "kills.py").write_text(KILLS)
+    runs = schedule(experiment.points, experiment.spec.sweep, 1)
+    return [
+        parallel.task(run, experiment.spec.collect, file.parent, 60, travels=True)
+        for run in (runs[0], runs[1], runs[2], runs[4])
+    ]
+
+
+MINE = "./mine.py:Mine"
+KILLS = "import os\nos.kill(os.getppid(), 9)\n"
+
+
+def test_a_process_that_dies_costs_its_own_run_alone(killing: list[parallel.Task]) -> None:
+    """Runs that were handed out beside it are made again, those behind it in another pool."""
+    tasks = [*killing, *(dataclasses.replace(killing[0], name=f"{i}") for i in range(2))]
+    answers = list(parallel.answers(tasks, jobs=2))
+    errors = {task.name: answer.error for task, answer in answers}
+    assert len(answers) == len(errors) == len(tasks)
+    error = errors.pop(tasks[1].name)
+    assert error is not None
+    assert error["message"] == "a process of the simulation died"
+    assert set(errors.values()) == {None}
+
+
+def test_a_worker_of_a_cluster_that_dies_costs_its_own_run_alone(
+    killing: list[parallel.Task],
+) -> None:
+    dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, protocol="tcp", dashboard_address=None
+        ) as cluster,
+    ):
+        answers = list(parallel.answers(killing[:2], dask=cluster.scheduler_address))
+    errors = {task.name: answer.error for task, answer in answers}
+    assert errors[killing[0].name] is None
+    error = errors[killing[1].name]
+    assert error is not None
+    assert "no answer came from its worker: KilledWorker" in error["message"]
 
 
 def test_what_fails_on_a_worker_is_the_runs_failure(file: Path) -> None:
