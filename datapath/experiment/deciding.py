@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from datapath.experiment import claims
+from datapath.experiment import claims, twins
 from datapath.experiment.store import to_json
 from datapath.experiment.sweep import Run, matches, schedule
 from datapath.spelling import counted
@@ -38,10 +38,11 @@ def next_round(
         return []
     records = [record for record in store.records() if record.name in planned]
     runs = further_runs(experiment, records, most)
+    manifest = store.read_manifest()
+    # Fewer than before when an interrupted round turns out to need no more runs.
+    if manifest.get("runs_planned") != (count := len(records) + len(runs)):
+        store.write("manifest.json", to_json(manifest | {"runs_planned": count}))
     if runs:
-        manifest = store.read_manifest()
-        manifest["runs_planned"] = len(records) + len(runs)
-        store.write("manifest.json", to_json(manifest))
         observer.told(f"{counted(len(runs), 'more run')}, for claims that are not decided yet")
         observer.more(len(runs))
     elif left := sum(bool(verdict.more) for verdict in claims.evaluate(experiment, records)):
@@ -66,7 +67,7 @@ def further_runs(
             continue
         have = min(repetitions[key] for key in keys)
         goal = min(most, have + min(verdict.more, max(have, 1)))
-        for key in keys:
+        for key in _with_twins(experiment, keys):
             wanted[key] = max(wanted.get(key, 0), goal)
     points = [point for point in experiment.points if point.key in wanted]
     if not points:
@@ -76,6 +77,26 @@ def further_runs(
     return [
         run for run in planned if run.repetition < wanted[run.point.key] and run.name not in made
     ]
+
+
+def failed_further(experiment: LoadedExperiment, records: Sequence[RunRecord]) -> list[Run]:
+    """The failed runs of earlier rounds, which --resume makes again as those of the file."""
+    spec, most = experiment.spec, experiment.spec.sweep.repetitions
+    failed = {r.name: r.repetition for r in records if r.status != "ok" and r.repetition >= most}
+    if not failed:
+        return []
+    runs = schedule(experiment.points, spec.sweep, spec.seed, max(failed.values()) + 1)
+    return [run for run in runs if run.name in failed]
+
+
+def _with_twins(experiment: LoadedExperiment, keys: Iterable[str]) -> set[str]:
+    """Keys of points, and of the live ones by which some of them wake (datapath.experiment.twins).
+
+    A simulated run takes what its twin measured in the same repetition.
+    """
+    known = {point.key: point for point in experiment.points}
+    simulated = [known[key].spec for key in keys if twins.wants_twin(known[key].spec)]
+    return {*keys, *(twins.twin_of(spec, experiment.points).key for spec in simulated)}
 
 
 def _points(experiment: LoadedExperiment, verdict: claims.Verdict) -> list[str]:

@@ -122,10 +122,11 @@ def execute(
             _begin(experiment, store, argv, len(runs), most)
         repetitions = max(most, experiment.spec.sweep.repetitions)
         planned = set(deciding.all_names(experiment, repetitions))
-        done = [r for r in store.records() if r.status == "ok" and r.name in planned]
-        finished = {record.name for record in done}
+        before = [record for record in store.records() if record.name in planned]
+        runs += deciding.failed_further(experiment, before)
+        finished = {record.name for record in before if record.status == "ok"}
         pending = [run for run in runs if run.name not in finished]
-        observer.begin(len(done) + len(pending), len(done))
+        observer.begin(len(finished) + len(pending), len(finished))
         for remark in [*targets.remarks(experiment, algorithms), *remarks.remarks(experiment)]:
             observer.told(remark)
         sweep = _Sweep(experiment, store, algorithms, observer)

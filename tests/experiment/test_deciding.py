@@ -160,3 +160,56 @@ def test_further_runs_that_were_interrupted_are_made_by_resume(tmp_path: Path) -
     assert dpctl("run", "--resume", out, *arguments).returncode == 0
     assert last.exists()
     assert (out / "claims.json").read_bytes() == told
+
+
+def test_further_runs_that_failed_are_made_again_by_resume(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.yaml", tmp_path / "out"
+    path.write_text(SIM)
+    arguments = ["--jobs", 1, "--no-report"]
+    dpctl("run", path, "--out", out, *arguments, "--repetitions", "auto")
+    told = (out / "claims.json").read_bytes()
+    (last,) = (out / "runs").glob(f"*-{stats.FEWEST - 1}.json")
+    whole = json.loads(last.read_text())
+    error = {"message": "it failed", "hint": ""}
+    last.write_text(json.dumps(whole | {"status": "failed", "metrics": [], "error": error}))
+    assert dpctl("run", "--resume", out, *arguments).returncode == 0
+    again = json.loads(last.read_text())
+    assert (again["status"], again["metrics"]) == ("ok", whole["metrics"])
+    assert (out / "claims.json").read_bytes() == told
+
+
+def test_runs_that_no_claim_needs_any_more_are_not_planned(tmp_path: Path) -> None:
+    """An interrupted round had planned one more than the runs which decide the claims."""
+    path, out = tmp_path / "x.yaml", tmp_path / "out"
+    path.write_text(SIM)
+    dpctl("run", path, "--out", out, "--jobs", 1, "--no-report", "--repetitions", "auto")
+    manifest = json.loads((out / "manifest.json").read_text())
+    planned = manifest["runs_planned"]
+    (out / "manifest.json").write_text(json.dumps(manifest | {"runs_planned": planned + 1}))
+    assert dpctl("run", "--resume", out, "--jobs", 1, "--no-report").returncode == 0
+    assert json.loads((out / "manifest.json").read_text())["runs_planned"] == planned
+
+
+TWINS = """\
+version: 1
+name: twins
+workload: {kind: stream, size: 4KiB, depth: 4, duration: 1ms}
+sweep:
+  matrix:
+    hosts:
+      - {label: live, set: {topology.lane: netns}}
+      - {label: late, set: {topology.lane: sim, topology.wakeup: live}}
+      - {label: in time, set: {topology.lane: sim}}
+  repetitions: 2
+report:
+  expect:
+    - {metric: goodput, where: {hosts: late}, min: 1gbit}
+"""
+
+
+def test_a_live_twin_is_repeated_with_the_simulated_point_of_a_claim() -> None:
+    """Which takes what the twin measured in the same repetition."""
+    experiment = load_text(TWINS, Path("twins.yaml"))
+    runs = further_runs(experiment, made(experiment, 2, 2e9), most=30)
+    found = sorted((run.repetition, run.point.axes["hosts"]) for run in runs)
+    assert found == [(2, "late"), (2, "live"), (3, "late"), (3, "live")]
