@@ -296,17 +296,25 @@ def series(
     ] = None,
     fmt: FormatOption = Format.table,
 ) -> None:
-    """Print the series of a run as CSV; without RUN, list the runs that have series.
+    """Print the series of a run as CSV, or as JSON; without RUN, list the runs that have series.
 
     \b
     dpctl series results/quickstart-20250101T120000Z
     dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 > run.csv
+    dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 --format ndjson
     """
     from datapath import report as reports
     from datapath.report.folder import mapping
 
     if run is not None:
-        reports.series(folder, run).to_csv(sys.stdout, index=False)
+        frame = reports.series(folder, run)
+        if fmt is Format.table:
+            frame.to_csv(sys.stdout, index=False)
+        else:
+            rows = [
+                {str(key): value for key, value in row.items()} for row in frame.to_dict("records")
+            ]
+            print_rows(rows, [], fmt)
         return
     rows = []
     for file in sorted((folder / "series").glob("*.parquet")):

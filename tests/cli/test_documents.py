@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
+from datapath import series
 from datapath.cli.app import app
 from datapath.cli.documents import DOCUMENTS, schema
 from tests.cli.server import Dpctl
@@ -18,8 +20,8 @@ from tests.cli.told import strict, told
 from tests.report import folders
 
 JSON = ("--format", "json")
-VARIANTS = {"run --dry-run"}
-"""What commands print with an option."""
+VARIANTS = {"run --dry-run", "series RUN"}
+"""What commands print with an option, or an argument that may be left out."""
 
 
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -106,6 +108,20 @@ def test_what_is_no_number_is_null(
     values = [strict(line) for line in done.out.splitlines()] if form == "ndjson" else []
     assert values or strict(done.out)
     assert "null" in done.out
+
+
+def test_the_series_of_a_run(quick_dpctl: Dpctl, folder: Path) -> None:
+    (folder / "series").mkdir()
+    flow = series.table(time_ns=np.arange(3) * 1000, host="h", qp=17, cwnd_bytes=np.arange(3.0))
+    flow.assign(run="p-0").to_parquet(folder / "series" / "p-0.parquet")
+    rows = told("series RUN", quick_dpctl("series", folder, "p-0", *JSON).out)
+    assert [(row["time_ns"], row["cwnd_bytes"]) for row in rows] == [(0, 0), (1000, 1), (2000, 2)]
+    assert {(row["run"], row["host"], row["qp"], row["link"]) for row in rows} == {
+        ("p-0", "h", 17, None)
+    }
+    lines = quick_dpctl("series", folder, "p-0", "--format", "ndjson").out.splitlines()
+    assert [strict(line) for line in lines] == [{"version": 1, **row} for row in rows]
+    assert len(quick_dpctl("series", folder, "p-0").out.splitlines()) == 1 + len(rows)
 
 
 def test_comparisons_are_listed(quick_dpctl: Dpctl, folder: Path) -> None:

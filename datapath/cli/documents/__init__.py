@@ -65,6 +65,7 @@ DOCUMENTS: Mapping[str, Document] = {
     "run": Document(experiments.Ran, many=False),
     "run --dry-run": Document(experiments.Planned),
     "series": Document(experiments.Series),
+    "series RUN": Document(experiments.Sampled),
     "show": Document(experiments.Shown, many=False),
     "top": Document(programs.Top, many=False),
     "trace": Document(devices.Violation),

@@ -140,6 +140,18 @@ class Series(TypedDict):
     absent: Annotated[str, means("series that were asked for and could not be had")]
 
 
+@with_config(OPEN)
+class Sampled(TypedDict):
+    """A moment of a flow, link or tunnel; further members as docs/results.md has the columns."""
+
+    run: Annotated[str, means("POINT-REPETITION")]
+    time_ns: int
+    host: str | None
+    qp: float | None
+    link: str | None
+    tunnel: str | None
+
+
 @with_config(CLOSED)
 class Cleaned(TypedDict):
     """The remains of a dead run, or an old result folder."""

@@ -17,15 +17,28 @@ from datapath.workloads.programs import Program
 
 @contextlib.contextmanager
 def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Do work in a thread while the body runs; its event is set when it has to end."""
+    """Do work in a thread while the body runs; its event is set when it has to end.
+
+    An error of the thread is raised behind the body.
+    """
     over = threading.Event()
-    worker = threading.Thread(target=work, args=(over,), name=name, daemon=True)
+    failed: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            work(over)
+        except Exception as error:
+            failed.append(error)
+
+    worker = threading.Thread(target=attempt, name=name, daemon=True)
     worker.start()
     try:
         yield
     finally:
         over.set()
         worker.join()
+    if failed:
+        raise failed[0]
 
 
 class Stalls:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from datapath.errors import DatapathError
 from datapath.fabric.changes import OrderFlow
 from datapath.fabric.flows import ORDER_DTYPE
 from datapath.lanes.happening import Seen, Watch
@@ -83,31 +82,25 @@ def watched(
     """Make the stalls, and the events that have no time yet, while the body runs.
 
     programs: by number of the host.  zero_ns: CLOCK_MONOTONIC, from which times count.  results:
-    the rows of all flows so far.  fifos: take orders whose time has come.  A DatapathError of the
-    thread is raised behind the body.
+    the rows of all flows so far.  fifos: take orders whose time has come.  An error of the thread
+    is raised behind the body.
     """
-    failed: list[DatapathError] = []
     names = [host.name for host in ctx.network.hosts]
     with Stalls(names, programs, zero_ns) as stalls, contextlib.ExitStack() as thread:
         stalls.set(watch.events)
 
         def work(over: threading.Event) -> None:
-            try:
-                given = 0
-                while (_goes_on(watch, given) or fifos.full) and not over.wait(_LOOK_S):
-                    _look(ctx, watch, zero_ns, results(), stalls)
-                    now_ns = time.monotonic_ns() - zero_ns
-                    due = sum(one.at_ns <= now_ns for one in watch.orders)
-                    fifos.give(watch.orders[given:due])
-                    given = due
-            except DatapathError as error:
-                failed.append(error)
+            given = 0
+            while (_goes_on(watch, given) or fifos.full) and not over.wait(_LOOK_S):
+                _look(ctx, watch, zero_ns, results(), stalls)
+                now_ns = time.monotonic_ns() - zero_ns
+                due = sum(one.at_ns <= now_ns for one in watch.orders)
+                fifos.give(watch.orders[given:due])
+                given = due
 
         if _goes_on(watch, 0):
             thread.enter_context(beside("events", work))
         yield
-    if failed:
-        raise failed[0]
 
 
 def _goes_on(watch: Watch, given: int) -> bool:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from datapath.lanes.spec import Path as PathSection
 from datapath.lanes.spec import Topology
 from datapath.verbs.spec import Transport
 from datapath.workloads.programs import Program
-from datapath.workloads.traffic.stalls import Stalls, next_turn, standing_at
+from datapath.workloads.traffic.stalls import Stalls, beside, next_turn, standing_at
 from tests.processes import state_of
 from tests.waiting import wait_until
 
@@ -132,3 +134,15 @@ def test_a_simulated_host_stands_still(tmp_path: Path) -> None:
     assert alone + 25 * MS < finish(receiver) < alone + 80 * MS
     assert finish(sender) == finish(sender)
     assert finish({"at": "200ms", "stall": 1, "lasts": "1s"}) == alone
+
+
+def test_an_error_of_a_thread_is_raised_behind_the_body() -> None:
+    """Of any kind: an event that cannot be made must not be missed in silence."""
+
+    def work(_: threading.Event) -> None:
+        os.close(-1)
+
+    done = []
+    with pytest.raises(OSError, match="Bad file"), beside("work", work):
+        done.append("body")
+    assert done == ["body"]
