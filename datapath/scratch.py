@@ -42,12 +42,25 @@ def folder(prefix: str) -> Iterator[Path]:
 def remove_old(prefix: str) -> None:
     """The folders of processes that have ended without removing them."""
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        if path.is_symlink() or path in _own:
+        if path in _own:
             continue
-        with contextlib.suppress(OSError):  # somebody else's, or in use
-            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-            try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path)
-            finally:
-                os.close(lock)
+        with contextlib.suppress(OSError), _locked(path):  # an OSError: not ours, or in use
+            shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a folder of ours; OSError when it is somebody else's, or in use.
+
+    Anybody may put a folder, or a link, of such a name where temporary folders are, and a link as
+    its lock.  So no link is followed, and no file is opened in a folder of another user.
+    """
+    only_folder = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, inside := os.open(path, only_folder))
+        if os.fstat(inside).st_uid != os.geteuid():
+            raise PermissionError(f"{path} is another user's")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        opened.callback(os.close, lock := os.open(_LOCK, flags, 0o600, dir_fd=inside))
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield

@@ -75,3 +75,20 @@ def test_what_a_killed_process_leaves_the_next_removes(temporary: Path) -> None:
     with scratch.folder("mine-"):
         assert not theirs.exists()
     assert ROOT.exists()
+
+
+def test_no_link_is_followed_and_no_folder_of_others_is_touched(temporary: Path) -> None:
+    """Anybody may put such folders where temporary folders are, as a trap for root."""
+    target = temporary / "target"
+    ours, others = temporary / "mine-ours", temporary / "mine-others"
+    for trap in (ours, others):
+        trap.mkdir()
+    (ours / "lock").symlink_to(target)
+    if os.geteuid() == 0:
+        os.chown(others, 65534, 65534)
+    else:  # there is no other user whose folder we could make
+        others.rmdir()
+    there = sorted(temporary.iterdir())
+    scratch.remove_old("mine-")
+    assert sorted(temporary.iterdir()) == there
+    assert not others.exists() or not list(others.iterdir())
