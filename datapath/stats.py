@@ -99,6 +99,9 @@ def bootstrap(
     n = kept.size
     if n < 2:
         return float("nan"), float("nan")
+    if bool(np.all(kept == kept[0])):  # as counters of simulated runs: no resample differs
+        same = float(np.asarray(statistic(kept[np.newaxis], axis=1))[0])
+        return same, same
     rows = max(1, _CHUNK // n)
     parts = []
     for start in range(0, resamples, rows):

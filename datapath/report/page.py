@@ -111,7 +111,7 @@ def _shown(value: Any) -> Any:
 
 def _context(result: ResultFolder) -> dict[str, Any]:
     judged = claims.rows(result)
-    summary = tables.summarise(result.frame, result.axes, seed=result.seed)
+    summary = tables.medians(result.frame, result.axes)
     drawn, remarks = plots.draw_all(result)
     script = _script(over_time=any(plot.kind == "series" for plot in drawn))
     digest = hashlib.sha256(script.encode()).digest()
@@ -160,9 +160,9 @@ def _point_tables(result: ResultFolder, summary: pd.DataFrame) -> list[PointTabl
     runs = result.frame.drop_duplicates(["point", "repetition"])
     totals = runs.groupby("point", sort=False).size().to_dict()
     kinds: dict[tuple[bool, ...], list[str]] = {}
+    measured = summary.groupby("point")["metric"].agg(list).to_dict()
     for point in tables.in_order(result, result.frame)["point"].unique():
-        names = set(summary.loc[summary["point"] == point, "metric"])
-        if names:
+        if names := measured.get(point):
             families = [any(n.startswith(f) for n in names) for f in _FAMILIES]
             kinds.setdefault(tuple(families), []).append(point)
     shown = []
