@@ -483,7 +483,10 @@ uint64_t dp_link_turn_ns(const struct dp_link *l)
 	return dp_link_eligible(l) ? dp_link_idle_ns(l) : DP_NEVER;
 }
 
-void dp_link_stats(const struct dp_link *l, struct dp_link_stats *out)
+void dp_link_stats(const struct dp_link *l, uint64_t now, struct dp_link_stats *out)
 {
 	*out = l->stats;
+	for (unsigned c = 0; c < l->n_classes; c++)
+		if (l->paused >> c & 1)
+			out->paused_ns += now - l->queue[c].paused_since_ns;
 }

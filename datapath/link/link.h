@@ -220,7 +220,7 @@ struct dp_link_config {
 	X(corrupted)                                                                               \
 	X(duplicated)                                                                              \
 	X(reordered)                                                                               \
-	X(paused_ns) /* sum over classes */                                                        \
+	X(paused_ns) /* sum over classes, with pauses that still go on */                          \
 	X(queue_max_bytes)
 
 struct dp_link_stats {
@@ -273,6 +273,7 @@ uint64_t dp_link_queue_bytes(const struct dp_link *);
  * DP_NEVER: the waiting frames are paused.  For a NIC that asks for a packet only when it can send
  * one. */
 uint64_t dp_link_turn_ns(const struct dp_link *);
-void dp_link_stats(const struct dp_link *, struct dp_link_stats *out);
+/* The counters, as of the last call but for paused_ns, which is that of now. */
+void dp_link_stats(const struct dp_link *, uint64_t now_ns, struct dp_link_stats *out);
 
 #endif

@@ -137,11 +137,15 @@ class Link:
         lib.dp_link_advance(self.link, now)
         return int(lib.dp_link_queue_bytes(self.link))
 
+    def stats_at(self, now: int) -> Any:
+        out = ffi.new("struct dp_link_stats *")
+        lib.dp_link_stats(self.link, now, out)
+        return out
+
     @property
     def stats(self) -> Any:
-        out = ffi.new("struct dp_link_stats *")
-        lib.dp_link_stats(self.link, out)
-        return out
+        """Of a link that is not paused: the time of a pause needs stats_at()."""
+        return self.stats_at(0)
 
     def _drop(self, _user: Any, frame: Any, why: int) -> None:
         names = ("loss", "queue", "buffer", "policer", "aqm", "shaped", "shutdown")

@@ -325,6 +325,17 @@ def test_pausing_twice_is_pausing_once(make_link: MakeLink) -> None:
     assert link.stats.paused_ns == 200
 
 
+def test_a_pause_counts_while_it_goes_on(make_link: MakeLink) -> None:
+    """A link that never resumes, as in a deadlock, stands still for the whole time."""
+    link = make_link(rate_bps=GBIT, classes=[(0, 0), (0, 0), (0, 0)])
+    link.pause(100, mask=0b11)
+    link.resume(300, mask=0b01)
+    assert link.stats_at(300).paused_ns == 400
+    assert link.stats_at(1000).paused_ns == 1100
+    link.resume(1000, mask=0b10)
+    assert link.stats_at(5000).paused_ns == 1100
+
+
 # ---- trimming -----------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ static void report_wire(const struct wire *w, FILE *out)
 	struct dp_link_stats s = {};
 
 	if (w->link)
-		dp_link_stats(w->link, &s);
+		dp_link_stats(w->link, dp_now_ns(), &s);
 #define X(name) fprintf(out, "\"" #name "\":%llu,", (unsigned long long)s.name);
 	DP_LINK_COUNTERS(X)
 #undef X

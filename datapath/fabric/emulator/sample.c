@@ -76,7 +76,7 @@ void sample_take(struct emulator *e, uint64_t now)
 
 		if (!w->link || !w->series)
 			continue;
-		dp_link_stats(w->link, &stats);
+		dp_link_stats(w->link, now, &stats);
 		row = (struct row){
 			.time_ns = now,
 			.queue_bytes = (double)dp_link_queue_bytes(w->link),

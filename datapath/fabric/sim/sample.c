@@ -72,7 +72,7 @@ static void sample_link(const struct dp_sim *s, uint32_t link, struct dp_sim_lin
 	struct dp_link_stats stats;
 
 	dp_link_advance(l, s->now);
-	dp_link_stats(l, &stats);
+	dp_link_stats(l, s->now, &stats);
 	*out = (struct dp_sim_link_sample){
 		.queue_bytes = (double)dp_link_queue_bytes(l),
 		.delivered_bytes = (double)stats.delivered_bytes,

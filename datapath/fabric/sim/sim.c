@@ -154,7 +154,7 @@ static void sum_links(const struct dp_sim *s, struct dp_link_stats *sum)
 
 	memset(sum, 0, sizeof(*sum));
 	for (i = 0; i < s->n_links; i++) {
-		dp_link_stats(s->link[i].link, &one);
+		dp_link_stats(s->link[i].link, s->now, &one);
 #define X(name) sum->name += one.name;
 		DP_LINK_COUNTERS(X)
 #undef X
@@ -441,7 +441,7 @@ int dp_sim_link_stats(const struct dp_sim *s, uint32_t link, struct dp_link_stat
 	if (link >= s->n_links)
 		return -EINVAL;
 	dp_link_advance(s->link[link].link, s->now);
-	dp_link_stats(s->link[link].link, out);
+	dp_link_stats(s->link[link].link, s->now, out);
 	return 0;
 }
 
