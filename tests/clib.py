@@ -71,6 +71,9 @@ uint64_t X_wheel_next(const struct X_wheel *w);
 int X_wheel_pop(struct X_wheel *w, uint64_t now_ns);
 
 int X_give_many(struct dp_engine *e, const struct dp_packet *first, uint32_t count, uint64_t now);
+size_t X_qp_bytes(const struct dp_qp *qp);
+void X_qp_copy(const struct dp_qp *qp, uint8_t *to);
+int X_qp_remains(const struct dp_qp *qp, const uint8_t *made);
 const char *X_spoil(struct dp_qp *, int number, int by);
 const char *X_spoil_datagram(struct dp_qp *, int number, int by);
 

@@ -37,7 +37,8 @@ int dp_mr_invalidate(const struct dp_qp *, uint32_t key);
 void dp_window_unbind(struct dp_mr *window);
 /* -EINVAL: the window cannot be bound this way. */
 int dp_window_bind(struct dp_qp *, const struct dp_bind *);
-/* Closes the windows of a QP that is destroyed or reset. */
+/* Closes the windows of a QP that is destroyed.  Those of one that is reset stay: beside the end of
+ * window or QP only an invalidation ends them (ibv_alloc_mw(3)). */
 void dp_windows_forget(struct dp_engine *, uint32_t qpn);
 int dp_gather(struct dp_qp *, const struct dp_swqe *, uint32_t offset, uint8_t *to, uint32_t len);
 /* Copies into an SGE list from offset on.  `from` NULL: only checks that the list can take it.

@@ -189,7 +189,7 @@ static void qp_reset(struct dp_qp *qp)
 	dp_wheel_cancel(&qp->engine->wheel, &qp->timer);
 	dp_qp_unwake(qp);
 	dp_locals_reset(qp);
-	qp->sq_ci = qp->sq_tx = qp->sq_pi = 0;
+	qp->sq_ci = qp->sq_tx = qp->sq_pi = qp->sq_drain = 0;
 	qp->rd_outstanding = 0;
 	qp->drain_notify = qp->refusing = false;
 	dp_receives_reset(qp);

@@ -151,6 +151,12 @@ static inline uint32_t dp_xdh_records(const uint8_t *h)
 	return h[15] >> 4;
 }
 
+/* Whether it acknowledges packets of the other direction. */
+static inline bool dp_xdh_has_ack(const uint8_t *h)
+{
+	return h[15] & 1;
+}
+
 /* Messages in a bundle. */
 static inline uint32_t dp_xdh_parts(const uint8_t *h)
 {

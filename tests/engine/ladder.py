@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from datapath.native import ffi, lib
-from tests.clib import in_c
+from tests.clib import in_c, testlib
 
 US = 1_000
 MS = 1_000_000
@@ -482,6 +482,8 @@ class QP:
         check(lib.dp_qp_create(host.engine, config, out))
         self.qp = out[0]
         self.qpn = int(lib.dp_qp_qpn(self.qp))
+        self._made = ffi.new("uint8_t[]", testlib.X_qp_bytes(self.qp))
+        testlib.X_qp_copy(self.qp, self._made)
         self.peer: QP = self
         self.algorithm: object = None  # lives as long as the QP uses it
         self._next_id = 0
@@ -496,7 +498,14 @@ class QP:
                 attr.raddr.b = value
             else:
                 setattr(attr, name, value)
-        return self._verified(lib.dp_qp_modify(self.qp, attr, mask, self.world.now))
+        status = self._verified(lib.dp_qp_modify(self.qp, attr, mask, self.world.now))
+        if status == 0 and mask & lib.DP_QP_STATE and attr.state == lib.DP_QPS_RESET:
+            self._is_as_made()
+        return status
+
+    def _is_as_made(self) -> None:
+        at = testlib.X_qp_remains(self.qp, self._made)
+        assert at == -1, f"byte {at} of the QP's struct outlives a reset (tests/engine/remains.c)"
 
     def _verified(self, status: int) -> int:
         self.host.verify()

@@ -20,6 +20,16 @@ static struct dp_rx_page *first_page(const struct dp_rc *rc)
 	return rc->resp.block->page[i];
 }
 
+static struct dp_held *first_held(const struct dp_rc *rc)
+{
+	struct dp_rx_page *page = first_page(rc);
+	uint32_t i = 0;
+
+	while (!page->bits[i])
+		i++;
+	return &page->held[64 * i + (uint32_t)__builtin_ctzll(page->bits[i])];
+}
+
 const char *X_spoil(struct dp_qp *qp, int number, int by)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
@@ -71,6 +81,12 @@ const char *X_spoil(struct dp_qp *qp, int number, int by)
 	case 14:
 		rc->req.snd_una -= step;
 		return "unacknowledged PSN";
+	case 15:
+		rc->resp.highest -= 100 * step;
+		return "highest PSN";
+	case 16:
+		first_held(rc)->kind = by > 0 ? DP_HELD_REST : DP_HELD_LAST;
+		return "without the READ";
 	default:
 		return NULL;
 	}

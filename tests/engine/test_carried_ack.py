@@ -78,6 +78,28 @@ def test_the_last_acknowledgement_may_be_lost(make_world: MakeWorld, extended: b
     world.silent()
 
 
+@pytest.mark.parametrize("bundle", [0, 1])
+def test_an_ack_is_not_lost_with_a_request_that_cannot_leave(
+    make_world: MakeWorld, bundle: int
+) -> None:
+    """The memory of the request has gone, and it fails when the READ before it is done."""
+    world = make_world(extended=True, bundle=bundle)
+    a, b = world.extended_pair()
+    b.recv(8)
+    b.read(8, a.host.memory(8))
+    b.host.send_all()  # and is lost
+    for _ in range(2):
+        gone = b.host.memory(8)
+        assert b.post_send(lib.DP_WR_SEND, [(gone.addr, 8, gone.key ^ 1)]) == 0
+    a.send(b"question")
+    world.says(a, "EXT_SEND_ONLY 100 ack")
+    world.silent(b)
+    assert world.expire(b) <= HOLD_NS + TICK_NS
+    world.says(b, "EXT_ACK 100")
+    assert a.poll() == [ok("SEND")]
+    assert b.stats()["acks_tx"] == 1
+
+
 def test_a_qp_without_messages_ends_in_silence(ext: World) -> None:
     for qp in ext.extended_pair():
         lib.dp_qp_settle(qp.qp)

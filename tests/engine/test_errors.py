@@ -10,7 +10,17 @@ import pytest
 from datapath.native import lib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import ALL_ACCESS, QP, Completion, Memory, World, failed, ok, pattern
+from tests.engine.ladder import (
+    ALL_ACCESS,
+    QP,
+    Completion,
+    Memory,
+    Packet,
+    World,
+    failed,
+    ok,
+    pattern,
+)
 
 pytestmark = pytest.mark.san
 
@@ -282,6 +292,72 @@ def test_a_lost_fatal_nak_is_told_again(make_world: MakeWorld, extended: bool) -
     assert [p.name for p in b.host.send_all()] == ["NAK_ACCESS"]
     assert world.run(limit_ns=100 * 10**9)
     assert a.poll() == [failed("REM_ACCESS_ERR")]
+
+
+# ---- READs that are not answered yet ------------------------------------------------------
+
+
+def give_all(world: World, sender: QP) -> list[Packet]:
+    packets = sender.host.send_all()
+    for packet in packets:
+        world.give(world.other(sender.host), packet)
+    return packets
+
+
+@MODES
+def test_what_was_asked_for_before_a_fault_is_answered(
+    make_world: MakeWorld, extended: bool
+) -> None:
+    """Responses and NAKs leave in the order of PSNs (IBTA vol. 1, 9.7)."""
+    world, a, b = pair(make_world, extended=extended)
+    source, word = b.host.memory(pattern(3000)), b.host.memory(8)
+    into = a.read(3000, source)
+    a.faa(word, 1)
+    a.read(100, (source.addr, source.key ^ 1))
+    a.read(100, source)
+    give_all(world, a)
+    assert b.state == "ERR"
+    words = [p.name.removeprefix("EXT_") for p in give_all(world, b)]
+    read = ["READ_RESP_FIRST", "READ_RESP_MIDDLE", "READ_RESP_LAST"]
+    assert words == [*read, "ATOMIC_ACK", "NAK_ACCESS"]
+    outcome = [ok("RDMA_READ"), ok("FETCH_ADD"), failed("REM_ACCESS_ERR"), failed("WR_FLUSH_ERR")]
+    assert a.poll() == outcome
+    assert bytes(into) == bytes(source)
+
+
+@MODES
+def test_of_two_faults_the_first_one_is_told(make_world: MakeWorld, extended: bool) -> None:
+    """The memory of a READ goes while its answer waits in front of the NAK of another one."""
+    world, a, b = pair(make_world, extended=extended)
+    source = b.host.memory(100)
+    a.read(100, source)
+    a.read(100, (source.addr, source.key ^ 1))
+    give_all(world, a)
+    assert source.deregister() == 0
+    assert [(p.name, p.psn) for p in give_all(world, b)] == [("NAK_ACCESS", 100)]
+    assert a.poll() == [failed("REM_ACCESS_ERR"), failed("WR_FLUSH_ERR")]
+    assert b.host.events() == ["QP_ACCESS"]
+
+
+@MODES
+def test_a_repeated_read_whose_memory_goes_does_not_end_the_qp(
+    make_world: MakeWorld, extended: bool
+) -> None:
+    """The requester has its answer, so the memory may go while the copy of a READ waits."""
+    world, a, b = pair(make_world, extended=extended)
+    source = b.host.memory(pattern(3000))
+    a.read(3000, source)
+    requests = give_all(world, a)
+    give_all(world, b)
+    assert a.poll() == [ok("RDMA_READ")]
+    for packet in requests:
+        world.give(b.host, packet)
+    assert source.deregister() == 0
+    assert [p.name for p in give_all(world, b) if p.name != "EXT_ACK"] == ["NAK_ACCESS"]
+    assert (a.state, b.state, b.host.events()) == ("RTS", "RTS", [])
+    a.write(b"x", b.host.memory(8))
+    assert world.run()
+    assert a.poll() == [ok("RDMA_WRITE")]
 
 
 # ---- local faults -------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from datapath.native import lib
+from tests.engine import forge
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import (
     MS,
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.san
 
 MTU = 1024
 CHUNK = 32  # PSNs that one request asks for
+READ_REQUEST = 0xCC
 
 
 def is_request(packet: Packet) -> bool:
@@ -115,6 +117,28 @@ def test_a_time_out_asks_again_for_all_that_the_request_asked_for(ext: World) ->
     assert watch.requests == [(100, CHUNK * MTU)] * 2
     assert watch.responses == CHUNK
     assert a.stats()["timeouts"] == 1
+
+
+READ_QUEUE = 1024  # READs that the responder has yet to answer, at most
+
+
+def test_more_reads_behind_a_gap_than_the_responder_can_keep(make_world: MakeWorld) -> None:
+    """Those that it cannot keep count as not received, with all their PSNs."""
+    world = make_world(extended=True, window_psns=1 << 12)
+    a, b = world.extended_pair(mtu=256)
+    source = b.host.memory(pattern(512))
+    asks = forge.xdh(segment=256) + forge.reth(source, 512)  # two PSNs each
+
+    def ask(first: int, reads: int) -> list[int]:
+        for i in range(first, first + reads):
+            world.give(b.host, forge.packet(a, READ_REQUEST, 100 + 2 * i, asks))
+        return [p.psn for p in b.host.send_all() if is_response(p)]
+
+    assert ask(1, READ_QUEUE + 200) == []
+    assert ask(0, 1) == [100 + i for i in range(2 * READ_QUEUE)]
+    held = READ_QUEUE + 201
+    assert ask(READ_QUEUE, 1) == [100 + i for i in range(2 * READ_QUEUE, 2 * held)]
+    assert b.state == "RTS"
 
 
 def test_a_late_request_is_not_asked_for_again(ext: World) -> None:

@@ -319,6 +319,22 @@ class Hostile(RuleBasedStateMachine):
         given = {"opcode": form + opcode, "psn": -behind, "memory": memory, "length": length}
         self._request({**usual, **given, "key": key, "ack": 1})
 
+    @rule(
+        reads=st.sampled_from([100, 1100]), ahead=st.sampled_from([0, 1, 3]), psns=st.integers(1, 3)
+    )
+    def many_reads(self, reads: int, ahead: int, psns: int) -> None:
+        """More than it can keep answers for, in order or behind a gap."""
+        assert self.world is not None
+        first = (int(self.victim.attr.rq_psn) + ahead) % 2**24
+        body = struct.pack("!QII", *self._memory(0), psns * MTU)
+        headers = forge.xdh(segment=MTU) + body if self.extended else body
+        opcode = 0xCC if self.extended else 0x0C
+        for i in range(reads):
+            psn = (first + i * psns) % 2**24
+            packet = forge.packet(self.peer, opcode, psn, headers)
+            self.world.give(self.victim.host, packet)
+        self.poll()
+
     def _request(self, f: Fields) -> None:
         opcode, payload, length, flags = f["opcode"], f["payload"], f["length"], f["flags"]
         mask = lib.dp_opcodes[opcode].mask

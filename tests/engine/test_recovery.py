@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from datapath.native import ffi, lib
 from tests.engine import forge
@@ -15,6 +18,7 @@ from tests.engine.ladder import MS, QP, US, Channel, Packet, S, World, failed, o
 
 pytestmark = pytest.mark.san
 
+RUNS = int(os.environ.get("DATAPATH_HUNT", "30"))
 MTU = 1024
 READ = 0xCC
 WORDS = 64
@@ -209,6 +213,35 @@ def test_a_time_out_that_was_right_stands(ext: World) -> None:
         ext.give(a.host, ack)
     assert window_of(a) == MTU
     del keep
+
+
+@settings(max_examples=RUNS, deadline=None, print_blob=True)
+@given(outage_ns=st.integers(10 * MS, 10 * S), lost=st.booleans())
+def test_what_an_outage_was_is_seen_however_long_it_was(outage_ns: int, lost: bool) -> None:
+    """The echo has 32 bits of nanoseconds, which are 4.3 s.  It tells a delay of that and less."""
+    if not lost:
+        outage_ns = min(outage_ns, 4 * S)
+    with World(extended=True) as ext:
+        a, b = ext.extended_pair(timeout=20)
+        a.write(b"x", b.host.memory(8))
+        assert ext.run(Channel(latency_ns=20 * US))
+        algo, keep = counting_cc(64 * MTU)
+        assert lib.dp_qp_set_cc(a.qp, algo, ext.now) == 0
+        a.write(b"x", b.host.memory(8))
+        (late,) = a.host.send_all()
+        end = ext.now + outage_ns
+        while ext.now < end:
+            ext.advance(min(max(a.host.deadline - ext.now, 1), end - ext.now))
+            a.host.send_all()
+        assert a.stats()["timeouts"] > 0
+        assert window_of(a) == MTU
+        ext.give(b.host, late) if not lost else ext.run(Channel(latency_ns=20 * US))
+        for ack in acks_of(b):
+            ext.give(a.host, ack)
+        assert a.poll()[-1] == ok("RDMA_WRITE")
+        assert window_of(a) == MTU if lost else window_of(a) == 64 * MTU
+        a.destroy()
+        del keep
 
 
 def test_the_first_time_out_knows_the_way_from_the_offer(make_world: MakeWorld) -> None:

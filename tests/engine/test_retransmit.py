@@ -327,6 +327,19 @@ def test_an_ack_never_overtakes_read_responses(world: World) -> None:
     world.says(b, "READ_RESP_FIRST 100", "READ_RESP_MIDDLE 101", "READ_RESP_LAST 102", "ACK 103")
 
 
+def test_an_ack_overtakes_none_while_the_ends_agree_on_extended_mode(ext: World) -> None:
+    """B knows that A will be extended, and A has sent both in standard mode."""
+    a, b = ext.pair()
+    ext.advance(US)
+    a.read(3000, b.host.memory(pattern(3000)))
+    a.write(b"x", b.host.memory(8))
+    ext.says(a, "HELLO 0", "READ_REQUEST 100", "WRITE_ONLY 103")
+    names = [p.name for p in b.host.send_all()]
+    read = ["READ_RESP_FIRST", "READ_RESP_MIDDLE", "READ_RESP_LAST"]
+    assert [n for n in names if not n.startswith("HELLO")] == [*read, "EXT_ACK"]
+    assert "HELLO_REPLY" in names
+
+
 # ---- RNR ------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import (
     ALL_ACCESS,
     INIT_TO_RTR,
+    MS,
     QP,
     RESET_TO_INIT,
     RTR_TO_RTS,
@@ -227,6 +228,28 @@ def test_a_queue_pair_can_be_connected_again_after_reset(world: World) -> None:
     world.says(a, "WRITE_ONLY 300")
     world.says(b, "ACK 300 msn=1")
     assert a.poll() == [ok("RDMA_WRITE")]
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_nothing_of_a_connection_outlives_a_reset(make_world: MakeWorld, extended: bool) -> None:
+    """Over a long path, with data both ways; to() compares the QP with what it was at first."""
+    world = make_world(extended=extended, telemetry=1, ecn=1, cnp_ns=1)
+    a, b = world.pair(timeout=20)
+    far = Channel(latency_ns=150 * MS, mark=0.5, loss=0.1)
+    for qp, peer in ((a, b), (b, a)):
+        word = peer.host.memory(8)
+        for size in (8, 3000):
+            qp.write(bytes(size), peer.host.memory(size))
+            qp.read(size, peer.host.memory(size))
+        qp.recv(8)
+        peer.send(b"message!")
+        qp.faa(word, 1)
+    world.run(far, limit_ns=2 * S)
+    assert a.extended == extended
+    for qp in (a, b):
+        qp.write(bytes(3000), word)
+        assert qp.to(lib.DP_QPS_SQD) == 0
+        assert qp.to(lib.DP_QPS_RESET) == 0
 
 
 def test_rtr_answers_but_does_not_ask(world: World) -> None:

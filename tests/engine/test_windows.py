@@ -355,6 +355,25 @@ def test_a_completion_tells_its_time(world: World) -> None:
         world.advance(12345)
 
 
+def test_type_2_outlives_a_reset_of_its_queue_pair(world: World) -> None:
+    a, b = world.pair()
+    region = b.host.memory(100, access=BINDABLE)
+    window = Window(b.host, TYPE_2)
+    assert bind(b, window, region) == 0
+    for qp in (a, b):
+        check(qp.to(lib.DP_QPS_RESET))
+    assert region.deregister() < 0
+    for qp, peer, psn in ((a, b, 900), (b, a, 300)):
+        check(qp.to_init())
+        check(qp.to_rtr(peer, psn))
+    check(a.to_rts(300))
+    a.write(b"again", (region.addr, window.key))
+    assert world.run()
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert bytes(region)[:5] == b"again"
+    window.close()
+
+
 def test_reset_takes_completions_back(world: World) -> None:
     """Those of the queue pair alone: what it was is over."""
     shared = Options(cq=world.a_host.make_cq())

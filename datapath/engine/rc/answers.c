@@ -12,6 +12,21 @@ void dp_answers_release(struct dp_rc *rc)
 	rc->resp.answers = NULL;
 }
 
+void dp_answers_before(struct dp_rc *rc, uint32_t psn)
+{
+	struct dp_answers *q = rc->resp.answers;
+	uint32_t i, kept = q ? q->head : 0;
+	const struct dp_answer *a;
+
+	for (i = kept; q && i != q->tail; i++) {
+		a = &q->ring[i % DP_READ_QUEUE];
+		if (dp_psn_diff(dp_psn_add(a->psn, a->n_psn), psn) <= 0)
+			q->ring[kept++ % DP_READ_QUEUE] = *a;
+	}
+	if (q)
+		q->tail = kept;
+}
+
 uint32_t dp_read_psns(uint32_t len, uint32_t segment)
 {
 	return len ? (len + segment - 1) / segment : 1;
@@ -177,7 +192,8 @@ bool dp_was_accepted(const struct dp_rc *rc, const struct dp_held *h, uint32_t p
 
 /* ---- READs and atomics -------------------------------------------------------------- */
 
-static int answer_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
+static int answer_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended,
+		       bool replayed)
 {
 	uint32_t segment = segment_of(rc, h, extended);
 	struct dp_answer *a;
@@ -201,6 +217,7 @@ static int answer_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, 
 		.ts_ns = h->ts_ns,
 		.arrived_ns = h->arrived_ns,
 		.extended = extended,
+		.replayed = replayed,
 	};
 	dp_qp_wake(&rc->qp);
 	return 0;
@@ -209,7 +226,7 @@ static int answer_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, 
 int dp_execute_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
 {
 	struct dp_accepted read = read_as_accepted(rc, h, psn, extended);
-	int err = answer_read(rc, h, psn, extended);
+	int err = answer_read(rc, h, psn, extended, false);
 
 	if (!err)
 		accept(rc, &read);
@@ -339,23 +356,29 @@ static void replay_once(struct dp_rc *rc, const struct dp_held *h, uint32_t psn,
 		}
 }
 
-/* Answers a READ again.  A repeated request may be forged, so an error here does not end the
- * connection.  A requester that still waits for the answer learns from the NAK that the memory is
- * gone. */
+/* A repeated request may be forged, so an error here does not end the connection.  A requester that
+ * still waits for the answer learns from the NAK that the memory is gone. */
+void dp_refuse_replay(struct dp_rc *rc, uint32_t psn, uint8_t syndrome)
+{
+	struct dp_responder *r = &rc->resp;
+
+	if ((r->syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK)
+		return;
+	r->syndrome = syndrome;
+	r->nak_psn = psn;
+	dp_ack_soon(rc);
+}
+
 static void replay_read(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)
 {
 	struct dp_accepted read = read_as_accepted(rc, h, psn, extended);
-	struct dp_responder *r = &rc->resp;
 	int err;
 
 	if (!was_accepted(rc, &read))
 		return;
-	err = answer_read(rc, h, psn, extended);
-	if (err <= 0 || (r->syndrome & DP_AETH_TYPE_MASK) != DP_AETH_ACK)
-		return;
-	r->syndrome = (uint8_t)err;
-	r->nak_psn = psn;
-	dp_ack_soon(rc);
+	err = answer_read(rc, h, psn, extended, true);
+	if (err > 0)
+		dp_refuse_replay(rc, psn, (uint8_t)err);
 }
 
 void dp_replay(struct dp_rc *rc, const struct dp_held *h, uint32_t psn, bool extended)

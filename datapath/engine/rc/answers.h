@@ -17,6 +17,7 @@ struct dp_answer {
 	uint32_t segment; /* payload bytes of each PSN */
 	uint64_t arrived_ns;
 	bool atomic, extended;
+	bool replayed; /* the request came again */
 };
 
 struct dp_answers {
@@ -44,9 +45,13 @@ int dp_execute_read(struct dp_rc *, const struct dp_held *, uint32_t psn, bool e
 int dp_execute_once(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
 /* Answers a request again that was accepted before; drops any other. */
 void dp_replay(struct dp_rc *, const struct dp_held *, uint32_t psn, bool extended);
+/* Tells the requester that a READ cannot be answered again.  The QP goes on. */
+void dp_refuse_replay(struct dp_rc *, uint32_t psn, uint8_t syndrome);
 /* Whether [psn, psn + n_psn) of this request is part of a READ that was accepted. */
 bool dp_was_accepted(const struct dp_rc *, const struct dp_held *, uint32_t psn, uint32_t n_psn);
 uint32_t dp_read_psns(uint32_t len, uint32_t segment);
 void dp_answers_release(struct dp_rc *);
+/* Drops all answers but those to requests before PSN `psn`. */
+void dp_answers_before(struct dp_rc *, uint32_t psn);
 
 #endif

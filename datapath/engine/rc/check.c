@@ -178,6 +178,35 @@ static const char *check_rx_page(const struct dp_rx_page *page, uint32_t window)
 	return NULL;
 }
 
+static const struct dp_held *held_at(const struct dp_rx_block *b, uint32_t slot)
+{
+	const struct dp_rx_page *page = b->page[slot / DP_PAGE_PSNS];
+	uint32_t i = slot % DP_PAGE_PSNS;
+
+	return page && page->bits[i / 64] >> (i % 64) & 1 ? &page->held[i] : NULL;
+}
+
+/* The rest of a READ is answered with its first PSN, so it is held only behind that. */
+static const char *check_rests(const struct dp_rx_block *b, uint32_t window)
+{
+	const struct dp_held *h, *before;
+	uint32_t i;
+
+	for (i = 0; i < window; i++) {
+		if (!b->page[i / DP_PAGE_PSNS]) {
+			i |= DP_PAGE_PSNS - 1;
+			continue;
+		}
+		h = held_at(b, i);
+		if (!h || h->kind != DP_HELD_REST)
+			continue;
+		before = held_at(b, (i - 1) & (window - 1));
+		MUST(before && (before->kind == DP_HELD_READ || before->kind == DP_HELD_REST),
+		     "the rest of a READ is held without the READ");
+	}
+	return NULL;
+}
+
 static uint32_t rx_pages(const struct dp_rc *rc)
 {
 	uint32_t i, n = 0;
@@ -206,7 +235,7 @@ static const char *check_ahead(const struct dp_rc *rc)
 	MUST(!dp_qp_receives(&rc->qp) || !b->page[i / DP_PAGE_PSNS] ||
 		     !(b->page[i / DP_PAGE_PSNS]->bits[i % DP_PAGE_PSNS / 64] >> (i % 64) & 1),
 	     "the expected PSN has arrived");
-	return NULL;
+	return check_rests(b, window);
 }
 
 static const char *check_answers(const struct dp_rc *rc)
@@ -232,6 +261,8 @@ static const char *check_responder(const struct dp_rc *rc)
 
 	MUST((uint32_t)(r->expected & DP_PSN_MASK) == r->epsn || !dp_qp_receives(&rc->qp),
 	     "the expected PSN is counted wrong");
+	MUST(dp_psn_diff(r->highest, r->epsn) >= 0 || !dp_qp_receives(&rc->qp),
+	     "the highest PSN is behind the expected one");
 	if (r->block)
 		why = check_ahead(rc);
 	if (!why && r->answers)

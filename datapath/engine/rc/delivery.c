@@ -20,7 +20,7 @@ struct delivery {
 	const uint8_t *hops;
 	struct dp_rec newest; /* the delivered packet that was sent last */
 	bool echoed;	      /* the peer echoed when the packet that it answers was sent: */
-	uint32_t echo_ns;     /* at this time, or before */
+	uint64_t echo_ns;     /* at this time, or before */
 	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
 	uint64_t back_ns;     /* its part in queues on the return path */
 	uint64_t host_ns;     /* time that both hosts added... */
@@ -32,6 +32,12 @@ struct delivery {
 
 /* ---- delivery -------------------------------------------------------------------------- */
 
+/* The full time of an echo: the last one up to now that has these low bits. */
+static uint64_t full_echo(uint32_t echo_ns, uint64_t now)
+{
+	return now - (uint32_t)((uint32_t)now - echo_ns);
+}
+
 /* Whether the last copy of a retransmitted packet is answered, and not an earlier one.  The peer's
  * echo tells (as in RFC 3522).  Without an echo, an answer within less than an RTT is one to an
  * earlier copy. */
@@ -41,7 +47,7 @@ static bool answers_last_copy(const struct dp_rc *rc, const struct dp_rec *rec,
 	if (!rec->resent)
 		return true;
 	if (d->echoed)
-		return (int32_t)(d->echo_ns - (uint32_t)rec->sent_ns) >= 0;
+		return d->echo_ns >= rec->sent_ns;
 	return now - rec->sent_ns >= rc->flow->rtt.min_rtt_ns;
 }
 
@@ -201,9 +207,7 @@ static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigne
  * spurious (RFC 3522; RFC 4015 for what follows). */
 static void judge_timeouts(struct dp_rc *rc, const struct delivery *d)
 {
-	uint32_t timeout_ns = (uint32_t)rc->sender->timeout_ns;
-
-	if (d->echoed && (int32_t)(d->echo_ns - timeout_ns) < 0)
+	if (d->echoed && d->echo_ns < rc->sender->timeout_ns)
 		dp_flow_undo_timeout(rc->flow);
 	else
 		dp_flow_keep_timeout(rc->flow);
@@ -396,7 +400,7 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	in_flight = r->block->listed;
 	note_marks(rc, p, &xah);
 	d.echoed = xah.ack_delay_ns != UINT32_MAX;
-	d.echo_ns = xah.ts_echo_ns;
+	d.echo_ns = full_echo(xah.ts_echo_ns, now);
 	news = deliver_cumulative(rc, upto, &d, now);
 	if (is_fatal(syndrome) && dp_psn_diff(p->psn, r->snd_una) >= 0 &&
 	    dp_psn_diff(p->psn, r->snd_nxt) < 0) {
@@ -429,7 +433,7 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 			uint64_t now)
 {
 	uint32_t upto = dp_psn_add(xdh->ack_psn, 1), hold;
-	struct delivery d = { .echoed = true, .echo_ns = xdh->ack_ts_ns };
+	struct delivery d = { .echoed = true, .echo_ns = full_echo(xdh->ack_ts_ns, now) };
 
 	if (!rc->req.block || dp_psn_diff(upto, rc->req.snd_nxt) > 0)
 		return;
@@ -471,7 +475,7 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, ANY_TIME, now);
 		note_held(rc, &d, xdh.held_ns, now);
 		d.echoed = true;
-		d.echo_ns = xdh.ts_ns;
+		d.echo_ns = full_echo(xdh.ts_ns, now);
 	}
 	deliver(rc, p->psn, &d, now);
 	delivered(rc, &d, 0, now);

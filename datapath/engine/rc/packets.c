@@ -83,15 +83,25 @@ bool dp_ack_fits_request(const struct dp_rc *rc)
 }
 
 /* A waiting acknowledgement goes with a request, unless it carries more than a PSN. */
-static void carry_ack(struct dp_rc *rc, struct dp_xdh *xdh, uint64_t now)
+static void carry_ack(const struct dp_rc *rc, struct dp_xdh *xdh, uint64_t now)
 {
-	struct dp_responder *r = &rc->resp;
+	const struct dp_responder *r = &rc->resp;
 
 	if (!r->ack_ns || r->ack_now || !dp_ack_fits_request(rc))
 		return;
 	xdh->ack = true;
 	xdh->ack_psn = dp_psn_add(r->epsn, DP_PSN_MASK);
 	xdh->ack_ts_ns = r->ts_ns + (uint32_t)(now - r->ts_at_ns);
+}
+
+/* An extended request is complete, and leaves: only now its acknowledgement counts as sent. */
+static void request_leaves(struct dp_rc *rc, const struct dp_packet *pkt, uint64_t now)
+{
+	struct dp_responder *r = &rc->resp;
+
+	note_reply(r, now);
+	if (!dp_xdh_has_ack(pkt->data + DP_BTH_LEN))
+		return;
 	r->ack_ns = 0;
 	r->unacked = 0;
 	rc->qp.stats.acks_tx++;
@@ -131,7 +141,6 @@ static uint32_t dma_length(const struct dp_swqe *wqe, uint32_t span)
 static void push_xdh(struct dp_rc *rc, struct dp_xdh *xdh, struct dp_packet *pkt, uint64_t now)
 {
 	pkt->sport = path_sport(rc);
-	note_reply(&rc->resp, now);
 	carry_ack(rc, xdh, now);
 	xdh->ts_ns = (uint32_t)now;
 	xdh->thin = rc->flow->thinning.level;
@@ -151,9 +160,10 @@ void dp_build_bundle(struct dp_rc *rc, const struct dp_swqe *first, uint32_t psn
 	push_xdh(rc, &xdh, pkt, now);
 }
 
-void dp_build_bundle_end(struct dp_rc *rc, uint32_t parts, struct dp_packet *pkt)
+void dp_build_bundle_end(struct dp_rc *rc, uint32_t parts, struct dp_packet *pkt, uint64_t now)
 {
 	dp_xdh_set_parts(pkt->data + DP_BTH_LEN, parts);
+	request_leaves(rc, pkt, now);
 	dp_packet_end(&rc->qp, pkt);
 }
 
@@ -190,6 +200,8 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 		if (at && dp_gather(&rc->qp, wqe, offset, at, len))
 			return -EFAULT;
 	}
+	if (ext)
+		request_leaves(rc, pkt, now);
 	dp_packet_end(&rc->qp, pkt);
 	return 0;
 }

@@ -16,7 +16,7 @@ int dp_build_request(struct dp_rc *, const struct dp_swqe *, uint32_t psn, uint3
 /* Begins a bundle whose first message has PSN `psn`; dp_build_bundle_end() ends it. */
 void dp_build_bundle(struct dp_rc *, const struct dp_swqe *first, uint32_t psn, struct dp_packet *,
 		     uint64_t now);
-void dp_build_bundle_end(struct dp_rc *, uint32_t parts, struct dp_packet *);
+void dp_build_bundle_end(struct dp_rc *, uint32_t parts, struct dp_packet *, uint64_t now);
 int dp_build_answer(struct dp_rc *, struct dp_answer *, struct dp_packet *, uint64_t now);
 /* Whether the next acknowledgement tells no more than a request can carry. */
 bool dp_ack_fits_request(const struct dp_rc *);

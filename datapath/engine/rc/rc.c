@@ -79,23 +79,27 @@ static void rc_settle(struct dp_qp *qp)
 		dp_ack_soon(rc);
 }
 
+/* Of the connection that ends nothing stays: what is kept belongs to the QP. */
 static void rc_reset(struct dp_qp *qp)
 {
 	struct dp_rc *rc = dp_rc_of(qp);
+	struct {
+		struct dp_sender *sender;
+		struct dp_echo *echo;
+		const struct dp_cc_algo *cc;
+	} kept = { rc->sender, rc->echo, rc->cc };
 
 	dp_requester_reset(rc);
 	dp_responder_reset(rc);
 	dp_grants_close(rc);
 	dp_credit_close(rc);
 	end_flow(rc);
-	rc->peer_extended = rc->extended = rc->comm_est = false;
-	rc->hello_done = rc->hello_reply = rc->probing = rc->telemetry = false;
-	rc->handed_on = rc->hello_again = rc->peer_paths = false;
-	rc->sport_tries = rc->n_handed_on = 0;
-	if (rc->echo)
-		memset(rc->echo, 0, sizeof(*rc->echo));
-	rc->hello_ns = 0;
-	rc->probe = rc->probe_reply = 0;
+	if (kept.echo)
+		memset(kept.echo, 0, sizeof(*kept.echo));
+	memset((uint8_t *)rc + sizeof(rc->qp), 0, sizeof(*rc) - sizeof(rc->qp));
+	rc->sender = kept.sender;
+	rc->echo = kept.echo;
+	rc->cc = kept.cc;
 }
 
 static void rc_stop(struct dp_qp *qp)

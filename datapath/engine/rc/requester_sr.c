@@ -252,7 +252,7 @@ static int send_bundle(struct dp_rc *rc, struct dp_packet *pkt, bool *timed, uin
 		 allowance(rc, wqe, now) && dp_tx_pages_get(rc, 1));
 	if (!b.parts)
 		return dp_local_fault(rc);
-	dp_build_bundle_end(rc, b.parts, pkt);
+	dp_build_bundle_end(rc, b.parts, pkt, now);
 	rc->qp.stats.tx_packets++;
 	return 1;
 }

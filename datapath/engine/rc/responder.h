@@ -10,7 +10,14 @@ enum {
 	DP_TAIL_HELD = 16
 }; /* bytes of a message's end that are held back until the message is complete */
 
-enum dp_held_kind { DP_HELD_NOTHING, DP_HELD_LAST, DP_HELD_READ, DP_HELD_ATOMIC };
+/* REST: of the READ that is held at a PSN before, which has all that there is to do. */
+enum dp_held_kind {
+	DP_HELD_NOTHING,
+	DP_HELD_LAST,
+	DP_HELD_READ,
+	DP_HELD_REST,
+	DP_HELD_ATOMIC,
+};
 
 struct dp_held {
 	uint64_t va;		    /* WRITE: of the tail; READ, atomic: of the request */

@@ -45,6 +45,8 @@ void dp_responder_advance(struct dp_responder *r, uint32_t n_psn)
 {
 	r->epsn = dp_psn_add(r->epsn, n_psn);
 	r->expected += n_psn;
+	if (dp_psn_diff(r->highest, r->epsn) < 0)
+		r->highest = r->epsn;
 }
 
 void dp_responder_nak(struct dp_rc *rc, uint32_t psn, uint8_t syndrome)
@@ -63,7 +65,7 @@ void dp_responder_nak(struct dp_rc *rc, uint32_t psn, uint8_t syndrome)
 	if (syndrome == DP_NAK(DP_NAK_PSN_SEQUENCE))
 		return;
 	rc->qp.refusing = true;
-	dp_answers_release(rc);
+	dp_answers_before(rc, psn);
 	dp_qp_to_error(&rc->qp, syndrome == DP_NAK(DP_NAK_INVALID_REQUEST) ? DP_EVENT_QP_REQUEST :
 									     DP_EVENT_QP_ACCESS);
 }
@@ -317,6 +319,19 @@ void dp_responder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 
 /* ---- transmit ------------------------------------------------------------------------------ */
 
+/* The memory was deregistered after the request was accepted. */
+static void cannot_answer(struct dp_rc *rc, const struct dp_answer *a)
+{
+	uint32_t psn = dp_psn_add(a->psn, a->done);
+
+	if (a->replayed) {
+		rc->resp.answers->head++;
+		dp_refuse_replay(rc, psn, DP_NAK(DP_NAK_REMOTE_ACCESS));
+	} else {
+		dp_responder_nak(rc, psn, DP_NAK(DP_NAK_REMOTE_ACCESS));
+	}
+}
+
 static int send_answer(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_answers *q = rc->resp.answers;
@@ -330,8 +345,7 @@ static int send_answer(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	}
 	a = &q->ring[q->head % DP_READ_QUEUE];
 	if (dp_build_answer(rc, a, pkt, now)) {
-		/* the memory was deregistered after the request was accepted */
-		dp_responder_nak(rc, dp_psn_add(a->psn, a->done), DP_NAK(DP_NAK_REMOTE_ACCESS));
+		cannot_answer(rc, a);
 		return 0;
 	}
 	if (++a->done == a->n_psn)
@@ -356,11 +370,21 @@ static int send_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	return 1;
 }
 
-/* Answers go before acknowledgements: a standard requester takes an ACK that overtakes READ
- * responses for a loss. */
+/* A standard requester takes an ACK that overtakes READ responses for a loss.  The peer is one as long
+ * as it waits for answers that it has asked for in standard mode.  A requester of any mode takes a
+ * fatal NAK for the end of all that it has no answer to. */
+static bool answers_first(const struct dp_rc *rc)
+{
+	const struct dp_answers *q = rc->resp.answers;
+
+	if (!rc->peer_extended || rc->qp.refusing)
+		return true;
+	return q && q->head != q->tail && !q->ring[q->head % DP_READ_QUEUE].extended;
+}
+
 int dp_responder_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
-	if (rc->peer_extended)
-		return send_ack(rc, pkt, now) || send_answer(rc, pkt, now);
-	return send_answer(rc, pkt, now) || send_ack(rc, pkt, now);
+	if (answers_first(rc))
+		return send_answer(rc, pkt, now) || send_ack(rc, pkt, now);
+	return send_ack(rc, pkt, now) || send_answer(rc, pkt, now);
 }

@@ -157,7 +157,7 @@ static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_ps
 	for (i = 0; i < n_psn; i++) {
 		dp_rx_set(rc, dp_psn_add(p->psn, i));
 		if (i)
-			dp_rx_held(rc, dp_psn_add(p->psn, i))->kind = DP_HELD_NOTHING;
+			dp_rx_held(rc, dp_psn_add(p->psn, i))->kind = DP_HELD_REST;
 	}
 	return 0;
 }
@@ -216,7 +216,17 @@ static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_
 	return dp_finish_message(rc, h);
 }
 
-/* Executes what is in order now. */
+/* Of a READ that could not be answered yet all PSNs count as not received: the requester asks for
+ * them again. */
+static void forget_rest(struct dp_rc *rc, const struct dp_held *h, uint32_t psn)
+{
+	uint32_t i, n = h->kind == DP_HELD_READ ? dp_read_psns(h->len, h->segment) : 1;
+
+	for (i = 1; i < n; i++)
+		dp_rx_clear(rc, dp_psn_add(psn, i));
+}
+
+/* Executes what is in order now.  What could not be executed counts as not received. */
 static void drain(struct dp_rc *rc)
 {
 	struct dp_responder *r = &rc->resp;
@@ -226,9 +236,9 @@ static void drain(struct dp_rc *rc)
 	while (r->block && dp_rx_test(rc, r->epsn)) {
 		h = *dp_rx_held(rc, r->epsn);
 		err = run(rc, &h, r->epsn);
-		dp_rx_clear(
-			rc,
-			r->epsn); /* a message that could not be executed counts as not received */
+		dp_rx_clear(rc, r->epsn);
+		if (err)
+			forget_rest(rc, &h, r->epsn);
 		if (err > 0)
 			dp_responder_nak(rc, r->epsn, (uint8_t)err);
 		if (err)
@@ -332,8 +342,6 @@ static bool opens_gap(struct dp_responder *r, uint32_t psn, uint32_t n_psn)
 	uint32_t end = dp_psn_add(psn, n_psn);
 	bool gap;
 
-	if (dp_psn_diff(r->highest, r->epsn) < 0)
-		r->highest = r->epsn;
 	r->latest = psn;
 	gap = dp_psn_diff(psn, r->highest) > 0;
 	if (dp_psn_diff(end, r->highest) > 0)
