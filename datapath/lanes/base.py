@@ -156,7 +156,7 @@ class PathCounters:
     late_*_ns: how late frames left, as quantiles over all frames;
     late_allowed_ns: the largest p99 of a valid run.
 
-    Only in lane sim with PFC: paused_ns: the sum of the times that links were paused.
+    With PFC alone, paused_ns: the sum of the times that links were paused.
     """
 
     passed: dict[str, int] = field(default_factory=dict)

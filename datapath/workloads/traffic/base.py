@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The code that the workloads stream, flows, incast, permutation and traffic share.
+"""The code that the workloads stream, flows, incast, permutation, traffic and table share.
 
 Each one makes a traffic table from its parameters and the run's seed; the generator runs it on a
 live network, the simulator on a simulated one.  numpy is loaded when a run begins.
