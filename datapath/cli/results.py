@@ -301,7 +301,7 @@ def series(
     \b
     dpctl series results/quickstart-20250101T120000Z
     dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 > run.csv
-    dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 --format ndjson
+    dpctl series results/quickstart-20250101T120000Z 17f660f573df-0 --format json
     """
     from datapath import report as reports
     from datapath.report.folder import mapping
