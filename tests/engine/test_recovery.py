@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import struct
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from datapath.native import ffi, lib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import MS, QP, US, Channel, Host, Packet, S, World, failed, ok, pattern
+from tests.engine.ladder import MS, QP, US, Channel, Packet, S, World, failed, ok, pattern
 
 pytestmark = pytest.mark.san
 
@@ -281,63 +280,6 @@ def test_a_silent_peer_ends_the_qp_after_what_was_granted(
     assert a.poll() == [failed("RETRY_EXC_ERR")]
     assert a.stats()["timeouts"] >= tries
     assert granted <= world.now - begun <= 2 * least
-
-
-@pytest.mark.parametrize("kind", ["read", "atomic"])
-def test_a_peer_that_acknowledges_and_never_answers_ends_the_qp(
-    make_world: MakeWorld, kind: str
-) -> None:
-    """It keeps one request to answer again, and the answer to the one before is lost.
-
-    It replies to HELLOs, so it has 16 times what the attributes grant.
-    """
-    world = make_world(extended=True)
-    a, b = world.extended_pair(b_rd_atomic=1)
-    word = b.host.memory(8)
-    a.faa(word, 1)
-    assert world.run(Channel())
-    a.poll()
-    answers = itertools.count()
-    requests = []
-
-    def lose(_: Host, packet: Packet) -> bool:
-        if packet.mask & (lib.DP_IS_READ | lib.DP_IS_ATOMIC):
-            requests.append(packet.psn)
-        is_answer = packet.mask & lib.DP_IS_READ_RESP or packet.name == "EXT_ATOMIC_ACK"
-        return bool(is_answer) and next(answers) == 0
-
-    for _ in range(2):
-        a.read(8, word) if kind == "read" else a.faa(word, 1)
-    begun, granted = world.now, 8 * (4096 << 14)
-    assert world.run(Channel(lose=lose), until=lambda: a.state == "ERR", limit_ns=20 * granted)
-    assert a.poll() == [failed("RETRY_EXC_ERR"), failed("WR_FLUSH_ERR")]
-    assert 16 * granted <= world.now - begun <= 17 * granted
-    assert len(requests) < 1000
-
-
-def test_a_window_of_a_packet_is_not_filled_again_and_again(make_world: MakeWorld) -> None:
-    """Time-outs of a thin flow are not doubled six times in a row; those of a full window are."""
-    last, counts = [], []
-    for cwnd in (MTU, 64 * MTU):
-        world = make_world(extended=True)
-        a, b = world.extended_pair(timeout=20)
-        a.write(b"x", b.host.memory(8))
-        assert world.run(Channel(latency_ns=20 * US))
-        algo, keep = counting_cc(cwnd)
-        assert lib.dp_qp_set_cc(a.qp, algo, world.now) == 0
-        a.write(pattern(MTU), b.host.memory(MTU))
-        times: list[int] = []
-        while len(times) < 20:
-            world.expire(a)
-            times += [world.now] * any(len(p.payload) for p in a.host.send_all())
-        gaps = [after - before for before, after in itertools.pairwise(times)]
-        counts.append(sum(gap < 8 * MS for gap in gaps))
-        last.append(gaps[-1])
-        a.destroy()
-        del keep
-    assert counts[0] < 4
-    assert 6 <= counts[1] < 14
-    assert all(750 * MS <= gap <= 1100 * MS for gap in last)
 
 
 @pytest.mark.parametrize("stall_ns", [600 * MS, 2000 * MS])

@@ -99,7 +99,6 @@ struct dp_sender {
 	uint64_t heard_ns;	     /* when the peer last replied to a HELLO; 0: never */
 	uint32_t peer_duplicates, peer_marked;
 	bool peer_replies;	      /* a request of the peer has carried an acknowledgement */
-	bool thin;		      /* at the last time-out little was in flight */
 	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
 };
 

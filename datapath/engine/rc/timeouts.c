@@ -13,12 +13,8 @@
 #define STALL_MAX_NS 1500000000ull
 /* Time-outs in a row of a thin flow that are not doubled, as Linux has it for TCP. */
 #define THIN_TRIES 6
-#define DOUBLINGS_MOST 8
 /* A READ's wait at the peer adds so many time-outs to the time-out at most. */
 #define HELD_MOST 7
-/* Times the time-out of a READ.  When nothing has come for so long, an expiry counts as a try although
- * the READ was asked for again: a peer may acknowledge it each time and never answer. */
-#define PUT_OFF_MOST 2
 
 /* How long the peer may be silent; 0: without limit. */
 static uint64_t patience_ns(const struct dp_rc *rc)
@@ -64,17 +60,13 @@ static uint64_t scattered(const struct dp_rc *rc, uint64_t rto)
 }
 
 /* Whether so little is in flight, a packet's worth and a small part of the window, that to send it
- * again soon is no load.  Requests of READs and atomics are, for they ask for more than they are.  The
- * window is that of before the row: with each time-out of it algorithms make it smaller. */
+ * again soon is no load.  Requests of READs and atomics are, for they ask for more than they are. */
 static bool is_thin(const struct dp_rc *rc)
 {
 	const struct dp_flow *f = rc->flow;
 
-	if (!f->rtt.srtt_ns || rc->qp.rd_outstanding || f->inflight_bytes > f->mss_bytes)
-		return false;
-	return rc->req.backoff ?
-		       rc->sender->thin :
-		       DP_PROBED_PART * (double)f->inflight_bytes <= dp_flow_cwnd_bytes(f);
+	return f->rtt.srtt_ns && !rc->qp.rd_outstanding && f->inflight_bytes <= f->mss_bytes &&
+	       DP_PROBED_PART * (double)f->inflight_bytes <= dp_flow_cwnd_bytes(f);
 }
 
 /* The RTO, doubled with each expiry in a row; of a thin flow not with the first ones.  The doubling
@@ -91,10 +83,10 @@ static uint64_t time_out(const struct dp_rc *rc)
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
-	doublings = rc->req.backoff;
-	if (doublings && rc->sender->thin)
+	doublings = rc->req.backoff < 8 ? rc->req.backoff : 8;
+	if (doublings && is_thin(rc))
 		doublings = doublings > THIN_TRIES ? doublings - THIN_TRIES : 0;
-	rto = first << (doublings < DOUBLINGS_MOST ? doublings : DOUBLINGS_MOST);
+	rto = first << doublings;
 	if (rto > longest)
 		rto = first > longest ? first : longest;
 	return rc->req.backoff ? scattered(rc, rto) : rto;
@@ -164,9 +156,8 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 
 	if (oldest != DP_NIL)
 		due = dp_rec(b, oldest)->sent_ns + first_answer_rto(rc);
-	if (now < due && only_answers(rc) &&
-	    now < rc->req.progress_ns + PUT_OFF_MOST * first_answer_rto(rc)) {
-		rc->req.timer_ns = due; /* asked for again a short time ago: no try yet */
+	if (now < due && only_answers(rc)) { /* asked for again a short time ago: no try yet */
+		rc->req.timer_ns = due;
 		return;
 	}
 	if (peer_is_dead(rc, now)) {
@@ -174,7 +165,6 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 		dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RETRY_EXC_ERR);
 		return;
 	}
-	rc->sender->thin = is_thin(rc); /* what is marked as lost below is still in flight */
 	for (path = 0; path < b->paths; path++)
 		if (b->class[path].flight.head != DP_NIL)
 			dp_mark_lost(rc, b->class[path].flight.head);
