@@ -119,7 +119,7 @@ def show_path(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Spelled:
-    """A number, a truth value or a null as it stands in a file, for one that is written of it."""
+    """A number, a truth value or a null, in the words of the file that has it."""
 
     text: str
 

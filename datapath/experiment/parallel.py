@@ -40,6 +40,10 @@ from datapath.workloads.base import Metric
 if TYPE_CHECKING:
     import pandas as pd
 
+ENDLESS = "the simulation has not come back"
+KILLED = "a process of the simulation died"
+"""How errors of runs begin that tell nothing of what was simulated; the hunt looks for them."""
+
 _SCRATCH = "datapath-simulated-"
 _HANDED_OUT = 2
 """Tasks for each process of a pool: none waits for its next one, and few are lost with a pool."""
@@ -167,14 +171,14 @@ def _attempt(task: Task, logs: Path, temporary: Path) -> Answer:
 
 def _overdue() -> RunFailed:
     return RunFailed(
-        f"the simulation has not come back within {forked.LATE_S} s after its time-out",
+        f"{ENDLESS} within {forked.LATE_S} s after its time-out",
         hint="does each loop of the algorithm end?",
     )
 
 
 def _died() -> RunFailed:
     return RunFailed(
-        "a process of the simulation died",
+        KILLED,
         hint="it may have run out of memory: see dmesg, and try --jobs 1",
     )
 

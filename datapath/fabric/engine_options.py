@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datapath.fabric.members import Settings
+from datapath.fabric.members import WholeNumbers
 
 
 @dataclass(frozen=True)
-class EngineOptions(Settings):
+class EngineOptions(WholeNumbers):
     """The engines of all hosts, and how their QPs are set up.
 
     path_mtu: payload of a full packet, bytes.  extended: offer the extended mode; preset: both

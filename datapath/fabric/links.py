@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any, ClassVar, Literal
 
 from datapath.errors import LocalError
-from datapath.fabric.members import Settings
+from datapath.fabric.members import WholeNumbers
 from datapath.link.impairments import IMPAIRMENTS
 
 PAUSE_FRAME_BYTES = 64 + 20
@@ -24,7 +24,7 @@ _ETHERNET_BYTES = 14 + 24
 
 
 @dataclass(frozen=True)
-class Marking(Settings):
+class Marking(WholeNumbers):
     """When a queue marks ECN-capable packets.
 
     step: above kmin_bytes (DCTCP, SIGCOMM 2010, section 3.1).  red: from kmin_bytes on with a
@@ -39,7 +39,7 @@ class Marking(Settings):
 
 
 @dataclass(frozen=True)
-class Loss(Settings):
+class Loss(WholeNumbers):
     """Two-state loss (Elliott, 1963): shares `good` and `bad` of the frames in the two states.
 
     The state changes after each frame with probability p (to bad) or r; or, if good_ns and bad_ns
@@ -56,7 +56,7 @@ class Loss(Settings):
 
 
 @dataclass(frozen=True)
-class Policer(Settings):
+class Policer(WholeNumbers):
     """A token bucket before the queue (RFC 2697 without its excess bucket).
 
     burst_bytes: size of the bucket, full at the beginning.  A frame that finds fewer tokens than
@@ -68,7 +68,7 @@ class Policer(Settings):
 
 
 @dataclass(frozen=True)
-class CoDel(Settings):
+class CoDel(WholeNumbers):
     """Drops, at their turn, frames that have waited too long (RFC 8289, section 5).
 
     target_ns, interval_ns: TARGET and INTERVAL.  ecn: mark ECN-capable frames instead.
@@ -82,7 +82,7 @@ class CoDel(Settings):
 
 
 @dataclass(frozen=True)
-class FqCoDel(Settings):
+class FqCoDel(WholeNumbers):
     """CoDel for each of so many hashes of flows, which take turns (RFC 8290, section 4).
 
     quantum_bytes: credit of a queue for each round, in bytes on the wire.
@@ -98,7 +98,7 @@ class FqCoDel(Settings):
 
 
 @dataclass(frozen=True)
-class Pie(Settings):
+class Pie(WholeNumbers):
     """Drops on arrival with a probability that follows the delay (RFC 8033, section 4).
 
     target_ns: QDELAY_REF.  interval_ns: T_UPDATE.  alpha, beta: 1/s.  max_burst_ns: MAX_BURST.
@@ -136,7 +136,7 @@ class Jitter:
 
 
 @dataclass(frozen=True)
-class QueueClass(Settings):
+class QueueClass(WholeNumbers):
     """One of several queues of a link; weight 0 is strict priority over all behind it.
 
     rate_bps: shaped to that rate, with a bucket that holds one frame; 0: not shaped.  share: in its
@@ -156,7 +156,7 @@ class QueueClass(Settings):
 
 
 @dataclass(frozen=True)
-class Link(Settings):
+class Link(WholeNumbers):
     """One direction of a link.
 
     rate_bps: 0: a frame takes no time.  trace_ms: delivery opportunities of 1500 bytes, as
@@ -273,7 +273,7 @@ def class_of_credits(classes: Sequence[QueueClass]) -> int | None:
 
 
 @dataclass(frozen=True)
-class SharedBuffer(Settings):
+class SharedBuffer(WholeNumbers):
     """The packet buffer of a switch: dynamic thresholds, and PFC for the classes of a mask.
 
     alpha: 0: only total_bytes limits.  xoff, xon and headroom are of each ingress port and class;

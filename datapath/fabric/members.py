@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Settings whose whole numbers are whole: the base of dataclasses that C gets."""
+"""Checks that members which C takes for whole numbers are whole numbers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from datapath.errors import LocalError
 
 
-class Settings:
-    """A dataclass; LocalError names a member of type int that is no whole number, or negative."""
+class WholeNumbers:
+    """Base of a dataclass: its members of type int are whole numbers, 0 or more, or LocalError."""
 
     def __post_init__(self) -> None:
         for one in fields(self):  # type: ignore[arg-type]

@@ -19,8 +19,6 @@ from datapath.stats import median
 _DEAD = "retry counter exceeded"
 _NOTHING = "not one message was delivered"
 _TOO_LONG = "not done in time"
-_ENDLESS = "has not come back"
-_KILLED = "a process of the simulation died"
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,9 @@ def _scores_of_failure(error: str) -> dict[str, float]:
 
     One that took too long, or whose process was killed, says nothing of the algorithm.
     """
-    if _TOO_LONG in error or _KILLED in error:
+    if _TOO_LONG in error or parallel.KILLED in error:
         return {}
-    if _ENDLESS in error:
+    if parallel.ENDLESS in error:
         return {limits.ENDLESS: limits.SCORE_OF_FAILURE[limits.ENDLESS]}
     if _NOTHING in error:
         return {limits.LOW_GOODPUT: limits.SCORE_MAX}

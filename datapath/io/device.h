@@ -108,9 +108,9 @@ void dp_device_port_stats(struct dp_device *, struct dp_port_stats *out);
 void dp_device_engine_stats(struct dp_device *, struct dp_engine_stats *out); /* takes the lock */
 /* Call with the lock held. */
 const struct dp_sleeps *dp_device_sleeps(const struct dp_device *);
-/* Like dp_port_resolve(), but waits up to timeout_ms; -EHOSTUNREACH: that was not enough.  With timeout_ms
- * 0, -EAGAIN while the next hop is asked.  Call dp_device_resolve() without the lock, and
- * dp_device_release() with it. */
+/* Like dp_port_resolve(), but waits up to timeout_ms; -EHOSTUNREACH: that was not enough.  With
+ * timeout_ms 0, -EAGAIN while the next hop is asked.  Call dp_device_resolve() without the lock,
+ * and dp_device_release() with it. */
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id);
 void dp_device_release(struct dp_device *, uint32_t path_id);

@@ -143,14 +143,14 @@ int dp_device_tx_due(struct dp_device *, uint64_t now);
 void dp_device_hand_over_events(struct dp_device *);
 /* Wakes the waiter if there is one, else the thread. */
 void dp_device_kick(struct dp_device *);
-/* Each has an eventfd of its own: with one for both, the one that needs no kick might read it first, and
- * the other would sleep on. */
+/* Each has an eventfd of its own: with one for both, the one that needs no kick might read it
+ * first, and the other would sleep on. */
 static inline int dp_device_kick_fd(const struct dp_device *dev)
 {
 	return dev->waiter ? dev->waiter_kick_fd : dev->kick_fd;
 }
-/* As dp_device_kick(), without the lock: the caller has set wake_ns to 0 under it, and chosen whom to
- * wake. */
+/* As dp_device_kick(), without the lock: the caller has set wake_ns to 0 under it, and chosen whom
+ * to wake. */
 void dp_device_signal(int kick_fd);
 void dp_device_enter_thread_mode(struct dp_device *);
 
@@ -164,8 +164,9 @@ static inline int dp_device_port_fd(const struct dp_device *dev)
 	return dp_port_held_until(dev->port) ? -1 : dp_port_fd(dev->port);
 }
 
-/* Without the lock: as ppoll(), of which the first descriptor is the kick_fd of the calling thread.  exact: polls
- * through a brief wait (posix/brief.h); sets the timer early for a longer one, and polls for the rest. */
+/* Without the lock: as ppoll(), of which the first descriptor is the kick_fd of the calling thread.
+ * exact: polls through a brief wait (posix/brief.h); sets the timer early for a longer one, and
+ * polls for the rest. */
 int dp_device_sleep(struct dp_device *, struct pollfd *, unsigned n, uint64_t wake_ns, bool exact);
 /* Under the lock: whether lingering until wake_ns pays, and the calling thread is one from which the
  * kernel takes the CPU when others want it. */

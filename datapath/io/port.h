@@ -91,9 +91,9 @@ void dp_port_close(struct dp_port *);
 void dp_port_info(const struct dp_port *, struct dp_port_info *out);
 void dp_port_stats(struct dp_port *, struct dp_port_stats *out);
 
-/* Finds the route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link address.  Does
- * not wait.  -EAGAIN: the next hop is asked for its address, so call again; -ENOSPC: too many peers at a
- * time.  Each success must be matched by a call of dp_port_release(). */
+/* Finds the route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link address.
+ * Does not wait.  -EAGAIN: the next hop is asked for its address, so call again; -ENOSPC: too many
+ * peers at a time.  Each success must be matched by a call of dp_port_release(). */
 int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, uint32_t *path_id);
 void dp_port_release(struct dp_port *, uint32_t path_id);
 

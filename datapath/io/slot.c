@@ -248,8 +248,8 @@ static void close_fd(int *fd)
 		close(was);
 }
 
-/* A child between vfork() and exec() has a copy of the descriptor, for which the kernel would go on to
- * report events under a number that may be somebody else's by then. */
+/* A child between vfork() and exec() has a copy of the descriptor, for which the kernel would go on
+ * to report events under a number that may be somebody else's by then. */
 static void forget_fd(const struct dp_slot *s, int fd)
 {
 	if (s->poll_fd >= 0)

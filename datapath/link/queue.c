@@ -90,8 +90,8 @@ void dp_link_tag(struct dp_link *l, struct dp_link_queue *q)
 		q->start = l->virtual_start;
 }
 
-/* Tags wrap: one that is 2^63 units behind would count as ahead.  So the classes that are far behind
- * are brought up, each time that the virtual time has gone on by FAR. */
+/* Tags wrap: one that is 2^63 units behind would count as ahead.  So the classes that are far
+ * behind are brought up, each time that the virtual time has gone on by FAR. */
 static __attribute__((noinline)) void bring_up(struct dp_link *l)
 {
 	for (unsigned c = 0; c < l->n_classes; c++)

@@ -20,8 +20,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct front_cc *loaded;	 /* algorithms that somebody uses */
 static struct front_cc *retired; /* algorithms that nobody uses: front_cc_sweep() unloads them */
 
-/* In the child, nobody releases what another thread held.  An algorithm that was on its way from list to
- * list stays loaded. */
+/* In the child, nobody releases what another thread held.  An algorithm that was on its way from
+ * list to list stays loaded. */
 static void forget_lock(void)
 {
 	pthread_mutex_init(&lock, NULL);

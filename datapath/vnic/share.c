@@ -85,8 +85,9 @@ static bool is_first(const struct shares *all, const struct share *s, uint64_t n
 }
 
 /* Moves the virtual time on.  A share that has not sent meanwhile, since it had nothing or not the
- * right to, does not catch up on the turns that it missed.  So no tag is behind the virtual time, nor
- * more than a frame ahead: tags wrap, and would be compared the wrong way round after 2^63 units. */
+ * right to, does not catch up on the turns that it missed.  So no tag is behind the virtual time,
+ * nor more than a frame ahead: tags wrap, and would be compared the wrong way round after 2^63
+ * units. */
 static void move_on(struct shares *all, uint64_t start)
 {
 	all->start = start;

@@ -190,7 +190,8 @@ static uint32_t reap(struct card *card)
 		else
 			sent(card, p, &wc[i]);
 	}
-	/* A QP in error completes a receive as soon as it is posted, so this would never end. */
+	/* Only the QPs of a tunnel that is up get receives back: one in error would complete them
+	 * at once, and tunnel_reap() would never end. */
 	for (int i = 0; i < n; i++) {
 		struct pipe *p = pipe_of(card, wc[i].qpn);
 

@@ -32,6 +32,12 @@ _RULE = " -*=\t\0"
 """What lines consist of that only divide others."""
 _ERROR_WORDS = ("error", "fail", "unable", "couldn't", "cannot", "unexpected", "problem", "invalid")
 
+CLIENT_ALONE = (
+    "More command-line arguments for the client alone, which tells the server what it has to know "
+    "of them."
+)
+"""The description of `extra`, for programs whose server refuses what their client takes."""
+
 
 class WorkloadParams(pydantic.BaseModel):
     """The parameters of every workload."""

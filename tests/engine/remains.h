@@ -10,8 +10,8 @@
 size_t X_qp_bytes(const struct dp_qp *);
 /* Copies the QP's struct, X_qp_bytes() long. */
 void X_qp_copy(const struct dp_qp *, uint8_t *to);
-/* Where the struct of a QP that was reset first differs from the copy that was taken when the QP was
- * made; -1: nowhere. */
+/* Where the struct of a QP that was reset first differs from the copy that was taken when the QP
+ * was made; -1: nowhere. */
 int X_qp_remains(const struct dp_qp *, const uint8_t *made);
 
 #endif

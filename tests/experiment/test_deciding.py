@@ -148,31 +148,35 @@ def test_a_run_that_is_done_goes_on_until_its_claims_are_shown(tmp_path: Path) -
     assert before.items() <= after.items()
 
 
-def test_further_runs_that_were_interrupted_are_made_by_resume(tmp_path: Path) -> None:
-    """All runs of the file are there, and of those that claims asked for one is not."""
+QUIET = ("--jobs", 1, "--no-report")
+
+
+def decided(tmp_path: Path) -> tuple[Path, Path]:
+    """The result of a run that its claims have made longer, and the record of its last run."""
     path, out = tmp_path / "x.yaml", tmp_path / "out"
     path.write_text(SIM)
-    arguments = ["--jobs", 1, "--no-report"]
-    dpctl("run", path, "--out", out, *arguments, "--repetitions", "auto")
-    told = (out / "claims.json").read_bytes()
+    dpctl("run", path, "--out", out, *QUIET, "--repetitions", "auto")
     (last,) = (out / "runs").glob(f"*-{stats.FEWEST - 1}.json")
+    return out, last
+
+
+def test_further_runs_that_were_interrupted_are_made_by_resume(tmp_path: Path) -> None:
+    """All runs of the file are there, and of those that claims asked for one is not."""
+    out, last = decided(tmp_path)
+    told = (out / "claims.json").read_bytes()
     last.unlink()
-    assert dpctl("run", "--resume", out, *arguments).returncode == 0
+    assert dpctl("run", "--resume", out, *QUIET).returncode == 0
     assert last.exists()
     assert (out / "claims.json").read_bytes() == told
 
 
 def test_further_runs_that_failed_are_made_again_by_resume(tmp_path: Path) -> None:
-    path, out = tmp_path / "x.yaml", tmp_path / "out"
-    path.write_text(SIM)
-    arguments = ["--jobs", 1, "--no-report"]
-    dpctl("run", path, "--out", out, *arguments, "--repetitions", "auto")
+    out, last = decided(tmp_path)
     told = (out / "claims.json").read_bytes()
-    (last,) = (out / "runs").glob(f"*-{stats.FEWEST - 1}.json")
     whole = json.loads(last.read_text())
     error = {"message": "it failed", "hint": ""}
     last.write_text(json.dumps(whole | {"status": "failed", "metrics": [], "error": error}))
-    assert dpctl("run", "--resume", out, *arguments).returncode == 0
+    assert dpctl("run", "--resume", out, *QUIET).returncode == 0
     again = json.loads(last.read_text())
     assert (again["status"], again["metrics"]) == ("ok", whole["metrics"])
     assert (out / "claims.json").read_bytes() == told

@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
+from datapath.experiment.parallel import _died, _overdue
 from datapath.hunt.case import Setup
 from datapath.hunt.findings import Finding, Findings, new_folder
 from datapath.hunt.hunting import CONFIRMING
-from datapath.hunt.trial import attempt
+from datapath.hunt.limits import BROKEN, ENDLESS, SCORE_MAX
+from datapath.hunt.trial import _scores_of_failure, attempt
 from tests.cli.server import Dpctl, dpctl
 from tests.cli.told import told
 from tests.hunt.conftest import Hunt
@@ -35,6 +37,13 @@ def keys(findings: Findings) -> set[tuple[str, tuple[str, ...]]]:
 def of(findings: Findings, symptom: str, *causes: str) -> Finding:
     (found,) = (item for item in findings.all if item.key == (symptom, causes))
     return found
+
+
+def test_a_call_that_does_not_come_back_is_no_mistake_of_the_toolkit() -> None:
+    """In the words of the runs; and a process that somebody killed says nothing."""
+    assert _scores_of_failure(str(_overdue())) == {ENDLESS: SCORE_MAX}
+    assert _scores_of_failure(str(_died())) == {}
+    assert _scores_of_failure("an invariant is broken") == {BROKEN: SCORE_MAX}
 
 
 def test_who_halves_for_ever_is_broken_by_loss(run_hunt: Hunt, bad: Path) -> None:

@@ -104,7 +104,8 @@ static void check_service_that_a_child_keeps(void)
 	dp_slot_release(&a);
 }
 
-/* The port's own packets never end, and a packet that another process hands on comes all the same. */
+/* The port's own packets never end, and a packet that another process hands on comes all the
+ * same. */
 static void check_handed_on_under_load(void)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(ROCE_PORT) };

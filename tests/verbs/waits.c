@@ -457,8 +457,8 @@ static void *wait_behind_others(void *unused)
 	return wait_for_event(unused);
 }
 
-/* The wait began without a deadline, and dp1's own thread is quicker to wake.  After the wait, that thread
- * has the next deadline: it has slept for a packet since before the wait, and none came. */
+/* The wait began without a deadline, and dp1's own thread is quicker to wake.  After the wait, that
+ * thread has the next deadline: it has slept for a packet since before the wait, and none came. */
 static void a_deadline_is_heard_of(void)
 {
 	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };

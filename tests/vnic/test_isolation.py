@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from scapy.layers.inet import ICMP, IP, UDP
@@ -266,73 +267,47 @@ def network_count(bench: Bench, name: str) -> int:
     return int(bench.programs[0].counters()["network"][name])
 
 
+def vxlan_of_a_stranger(bench: Bench) -> Iterator[tuple[str, str, Packet]]:
+    """(what, counter of the network, packet) of those that no known host sends rightly."""
+    peer = bench.hosts[1].endpoint.ipv4
+    frame = inner(bench, "blue1", "blue0")
+    yield "of a stranger", "unknown_host", outer(bench) / VXLAN(vni=100) / frame
+    yield "without a VNI", "bad_vxlan", outer(bench, src=peer) / VXLAN(flags=0, vni=100) / frame
+    yield "cut short", "bad_vxlan", outer(bench, src=peer) / b"\x08\0\0\0\0\0d\0x"
+
+
+def vxlan_of_the_peer(bench: Bench) -> Iterator[tuple[str, str, Packet]]:
+    """(what, counter of the peer, packet), each in the name of a host that is known."""
+    peer = outer(bench, src=bench.hosts[1].endpoint.ipv4)
+    blue0, blue1, red1 = (bench.guests[name] for name in ("blue0", "blue1", "red1"))
+    frame, tenant = inner(bench, "blue1", "blue0"), peer / VXLAN(vni=100)
+    to_blue0 = Ether(src=blue1.mac, dst=blue0.mac)
+    yield "of a tenant that is not there", "foreign_guest", peer / VXLAN(vni=300) / frame
+    yield "of another tenant's VNI", "foreign_guest", peer / VXLAN(vni=200) / frame
+    local = inner(bench, "blue0", "blue0")
+    yield "from a guest that is on this host", "foreign_guest", tenant / local
+    spoofed = to_blue0 / IP(src="10.0.0.9") / ICMP()
+    yield "from an address that the guest has not", "spoofed_ip", tenant / spoofed
+    told = ICMPv6ND_NA(tgt="fd00::3", R=0, O=1) / ICMPv6NDOptDstLLAddr(lladdr=blue1.mac)
+    poison = to_blue0 / IPv6(src=blue1.ipv6, dst=blue0.ipv6, hlim=255) / told
+    yield "that tells of a neighbour", "spoofed_nd", tenant / poison
+    abroad = Ether(src=blue1.mac, dst=red1.mac) / IP(src=blue1.ipv4, dst=blue0.ipv4) / ICMP()
+    yield "to a guest of another tenant", "unknown_guest", tenant / abroad
+
+
 @pytest.mark.usefixtures("silence")
 def test_no_way_in_by_vxlan(bench: Bench) -> None:
-    peer = bench.hosts[1].endpoint.ipv4
-    blue0, red1 = bench.guests["blue0"], bench.guests["red1"]
-    frame = inner(bench, "blue1", "blue0")
-    spoofed_ip = Ether(src=bench.guests["blue1"].mac, dst=blue0.mac) / IP(src="10.0.0.9") / ICMP()
-
-    def network(name: str) -> Callable[[], int]:
-        return lambda: network_count(bench, name)
-
-    def from_peer(name: str) -> Callable[[], int]:
-        return lambda: bench.from_peer(0)[name]
-
-    with blue0.raw() as heard:
-        for what, count, packet in (
-            ("of a stranger", network("unknown_host"), outer(bench) / VXLAN(vni=100) / frame),
-            (
-                "without a VNI",
-                network("bad_vxlan"),
-                outer(bench, src=peer) / VXLAN(flags=0, vni=100) / frame,
-            ),
-            ("cut short", network("bad_vxlan"), outer(bench, src=peer) / b"\x08\0\0\0\0\0d\0x"),
-            (
-                "of a tenant that is not there",
-                from_peer("foreign_guest"),
-                outer(bench, src=peer) / VXLAN(vni=300) / frame,
-            ),
-            (
-                "of another tenant's VNI",
-                from_peer("foreign_guest"),
-                outer(bench, src=peer) / VXLAN(vni=200) / frame,
-            ),
-            (
-                "from a guest that is on this host",
-                from_peer("foreign_guest"),
-                outer(bench, src=peer) / VXLAN(vni=100) / inner(bench, "blue0", "blue0"),
-            ),
-            (
-                "from an address that the guest has not",
-                from_peer("spoofed_ip"),
-                outer(bench, src=peer) / VXLAN(vni=100) / spoofed_ip,
-            ),
-            (
-                "that tells of a neighbour",
-                from_peer("spoofed_nd"),
-                outer(bench, src=peer)
-                / VXLAN(vni=100)
-                / Ether(src=bench.guests["blue1"].mac, dst=blue0.mac)
-                / IPv6(src=bench.guests["blue1"].ipv6, dst=blue0.ipv6, hlim=255)
-                / ICMPv6ND_NA(tgt="fd00::3", R=0, O=1)
-                / ICMPv6NDOptDstLLAddr(lladdr=bench.guests["blue1"].mac),
-            ),
-            (
-                "to a guest of another tenant",
-                from_peer("unknown_guest"),
-                outer(bench, src=peer)
-                / VXLAN(vni=100)
-                / Ether(src=bench.guests["blue1"].mac, dst=red1.mac)
-                / IP(src=bench.guests["blue1"].ipv4, dst=blue0.ipv4)
-                / ICMP(),
-            ),
-        ):
+    def try_all(packets: Iterator[tuple[str, str, Packet]], count: Callable[[str], int]) -> None:
+        for what, name, packet in packets:
             counted(
-                count,
-                lambda packet=packet: send_as_stranger(bench, packet),  # type: ignore[misc]
+                partial(count, name),
+                partial(send_as_stranger, bench, packet),
                 f"a VXLAN packet {what} is counted",
             )
+
+    with bench.guests["blue0"].raw() as heard:
+        try_all(vxlan_of_a_stranger(bench), partial(network_count, bench))
+        try_all(vxlan_of_the_peer(bench), lambda name: bench.from_peer(0)[name])
         assert not list(frames(heard))
 
 

@@ -156,6 +156,9 @@ def test_transfers_inside_a_node_are_no_measure_for_links(tmp_path: Path) -> Non
     assert found.hosts_ns == pytest.approx(cost_ns, rel=0.01)
     assert not any(link.deviates for link in found.links)
     assert "no link and no rank stands out" in found.verdicts()[0]
+    spec["workload"]["node"] = plan.ranks
+    with pytest.raises(LocalError, match="all 4 ranks share the memory of one node"):
+        examined()
 
 
 def test_folders_without_live_collectives_are_refused(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The base RTT of a flow: given, or the lowest RTT since the flow began.
 
-`flow.min_rtt_ns` is no such thing.  The transport believes it for ten seconds, so behind a queue
-that never empties it rises, and the target of an algorithm that took it for the base with it.
+The transport forgets `flow.min_rtt_ns` after ten seconds.  Behind a queue that never empties it
+rises, and so would the target of an algorithm that took it for the base.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What algorithms share that react once to losses which belong together.
+"""For algorithms that react once to each loss episode, not to each lost packet.
 
-Such an episode lasts until a packet is told of that was sent after its first loss: one whose
-`prior_delivered_bytes` has reached what was delivered then, and PASSED.  A time-out ends no
-episode: what was in flight is declared lost after it, and was counted by it.
+An episode begins with a loss.  It ends with the first acknowledgement or loss of a packet that was
+sent after that: one whose `prior_delivered_bytes` is at least the total delivered at the beginning,
+and PASSED.  A time-out begins an episode, too: what was in flight is declared lost after it.
 """
 
 NO_THRESHOLD = 1e18  # RFC 5681, section 3.1: ssthresh begins arbitrarily high

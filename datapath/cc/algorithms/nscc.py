@@ -74,7 +74,7 @@ class Nscc(Flow):
         flow.achieved_bytes += ack.acked_bytes
         if ack.rtt_ns <= 0:
             return
-        delay_ns = max(ack.rtt_ns - base_rtt_ns(flow), 0.0)
+        delay_ns = max(ack.rtt_ns - base_or_reference(flow), 0.0)
         marked = ack.marked_bytes > 0
         note_delay(flow, delay_ns, marked)
         if marked and ack.prior_delivered_bytes < flow.ignore_until_bytes:
@@ -89,7 +89,7 @@ class Nscc(Flow):
             flow.cwnd_bytes += flow.increase_bytes2 / flow.cwnd_bytes
             flow.cwnd_bytes += flow.eta * scale(flow) * flow.mss_bytes
             flow.increase_bytes2 = 0
-            flow.next_adjust_ns = flow.now_ns + base_rtt_ns(flow)
+            flow.next_adjust_ns = flow.now_ns + base_or_reference(flow)
         confine(flow)
 
     def on_loss(flow, loss: Loss) -> None:
@@ -103,18 +103,19 @@ class Nscc(Flow):
         flow.lost = True
 
 
-def base_rtt_ns(flow: Nscc) -> float:
+def base_or_reference(flow: Nscc) -> float:
+    """The base RTT, ns; while it is unknown that for which the constants are meant."""
     return base_rtt(flow) if base_rtt(flow) > 0 else REFERENCE_RTT_NS
 
 
 def target_ns(flow: Nscc) -> float:
-    return flow.target * base_rtt_ns(flow)
+    return flow.target * base_or_reference(flow)
 
 
 def bdp_bytes(flow: Nscc) -> float:
     """The port's rate times the base RTT."""
     rate_bps = flow.line_rate_bps if flow.line_rate_bps > 0 else 100e9
-    return max(rate_bps * base_rtt_ns(flow) / 8e9, flow.mss_bytes)
+    return max(rate_bps * base_or_reference(flow) / 8e9, flow.mss_bytes)
 
 
 def scale(flow: Nscc) -> float:
@@ -133,7 +134,7 @@ def confine(flow: Nscc) -> None:
 def note_delay(flow: Nscc, delay_ns: float, marked: bool) -> None:
     """A long delay without a mark is that of a queue that is gone: it counts as a short one."""
     if not marked and delay_ns > target_ns(flow):
-        delay_ns = base_rtt_ns(flow) / 4
+        delay_ns = base_or_reference(flow) / 4
     flow.avg_delay_ns += flow.delay_alpha * (delay_ns - flow.avg_delay_ns)
 
 
@@ -150,7 +151,7 @@ def quick_adapts(flow: Nscc, delay_ns: float) -> bool:
         flow.increase_bytes2 = 0
         flow.lost = False
     flow.achieved_bytes = 0
-    flow.qa_end_ns = flow.now_ns + base_rtt_ns(flow) + target_ns(flow)
+    flow.qa_end_ns = flow.now_ns + base_or_reference(flow) + target_ns(flow)
     return adapts
 
 
@@ -178,4 +179,4 @@ def decrease(flow: Nscc) -> None:
     if excess_ns <= 0 or flow.now_ns < flow.next_decrease_ns:
         return
     flow.cwnd_bytes *= max(1 - flow.gamma * excess_ns / flow.avg_delay_ns, 1 - flow.max_decrease)
-    flow.next_decrease_ns = flow.now_ns + base_rtt_ns(flow)
+    flow.next_decrease_ns = flow.now_ns + base_or_reference(flow)

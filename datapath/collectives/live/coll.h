@@ -170,8 +170,7 @@ struct coll_conn {
 	uint64_t told;		      /* of `taken`, in credits */
 	uint32_t outstanding;	      /* requests in the send queue */
 	uint64_t seen_alive, seen_ns; /* the counter, and when the peer was heard of last */
-	bool watch;		      /* signs of life go this way: one connection of each peer, */
-	uint32_t watched;	      /* which is this one */
+	uint32_t watched;	      /* the peer's first connection: signs of life go there */
 	bool leaving;		      /* a farewell is sent */
 	/* of the collective that runs: places in its lane */
 	uint32_t next_send, next_sent, next_take;
@@ -290,6 +289,12 @@ struct dpcoll {
 	uint64_t events;
 };
 
+/* Whether a peer's signs of life go over this connection to it. */
+static inline bool coll_is_watched(const struct dpcoll *comm, const struct coll_conn *conn)
+{
+	return conn == &comm->conn[conn->watched];
+}
+
 static inline uint32_t coll_imm(enum coll_message kind, uint64_t number)
 {
 	return (uint32_t)kind << 24 | ((uint32_t)number & 0xffffff);
@@ -396,9 +401,9 @@ void coll_combine(enum dpcoll_type, enum dpcoll_op, void *to, const void *from, 
 __attribute__((format(printf, 3, 4))) int coll_fail(struct dpcoll *, int error, const char *, ...);
 /* For other threads than the communicator's, and for it: dpcoll_abort() may have been called. */
 bool coll_has_failed(struct dpcoll *);
-/* The communicator has failed: tells its peers, */
+/* Tells the peers why the communicator has failed. */
 void coll_bid_farewell(struct dpcoll *);
-/* and ends all work. */
+/* Ends all work with the communicator's error. */
 void coll_end_all(struct dpcoll *);
 void coll_note(struct dpcoll *, const char *what, const struct coll_conn *, uint64_t number);
 

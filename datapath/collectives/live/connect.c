@@ -31,10 +31,8 @@ static int add(struct dpcoll *comm, uint32_t peer, uint32_t channel)
 	if (!grown)
 		return coll_fail(comm, ENOMEM, "no memory");
 	comm->conn = grown;
-	grown[comm->n_conns] = (struct coll_conn){ .peer = peer,
-						   .channel = channel,
-						   .watched = watched,
-						   .watch = watched == comm->n_conns };
+	grown[comm->n_conns] =
+		(struct coll_conn){ .peer = peer, .channel = channel, .watched = watched };
 	comm->n_conns++;
 	return 0;
 }

@@ -39,7 +39,7 @@ void coll_bid_farewell(struct dpcoll *comm)
 	for (uint32_t i = 0; i < comm->n_conns; i++) {
 		struct coll_conn *conn = &comm->conn[i];
 
-		if (conn->watch && !conn->leaving) {
+		if (coll_is_watched(comm, conn) && !conn->leaving) {
 			conn->leaving = true;
 			coll_tell(comm, conn, COLL_FAREWELL, 0);
 		}

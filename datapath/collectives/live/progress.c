@@ -15,8 +15,8 @@
 #include "posix/thread.h"
 
 enum {
-	BEATS = 8, /* signs of life in silence_ms */
-	LEAVE_MS = 1000,
+	BEATS = 8,	 /* signs of life in silence_ms */
+	LEAVE_MS = 1000, /* longest wait for DATA ahead of a farewell */
 	MS_NS = 1000000,
 };
 
@@ -82,7 +82,8 @@ static int heard(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 		return coll_fail(comm, EPROTO, "rank %u sends what this rank does not know: 0x%x",
 				 conn->peer, imm);
 	}
-	/* A message on any channel is a sign of life: the watched one may be busy with long DATA. */
+	/* A message on any channel is a sign of life: the watched one may be busy with long
+	 * DATA. */
 	comm->conn[conn->watched].seen_ns = comm->now_ns;
 	return 0;
 }
@@ -198,7 +199,7 @@ static int beat(struct dpcoll *comm)
 	for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
 		struct coll_conn *conn = &comm->conn[i];
 
-		if (!conn->watch)
+		if (!coll_is_watched(comm, conn))
 			continue;
 		/* This process stood still itself, so it cannot tell what peers did meanwhile. */
 		if (late > silence_ns(comm) / 2)

@@ -140,7 +140,7 @@ bool coll_shared_reach(struct dpcoll *comm, const struct coll_identity *all)
 		uint32_t peer = comm->conn[i].peer;
 		struct coll_neighbour n = { .rank = peer, .bell = -1 };
 
-		if (!comm->conn[i].watch || !near(own, &all[peer]))
+		if (!coll_is_watched(comm, &comm->conn[i]) || !near(own, &all[peer]))
 			continue;
 		if (!reach(&n, &all[peer])) {
 			leave(&n);

@@ -232,9 +232,7 @@ static const char *check_ahead(const struct dp_rc *rc)
 	}
 	MUST(bits == b->count, "the packets ahead are counted wrong");
 	i = rc->resp.epsn & (window - 1);
-	MUST(!dp_qp_receives(&rc->qp) || !b->page[i / DP_PAGE_PSNS] ||
-		     !(b->page[i / DP_PAGE_PSNS]->bits[i % DP_PAGE_PSNS / 64] >> (i % 64) & 1),
-	     "the expected PSN has arrived");
+	MUST(!dp_qp_receives(&rc->qp) || !held_at(b, i), "the expected PSN has arrived");
 	return check_rests(b, window);
 }
 

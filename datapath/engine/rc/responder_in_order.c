@@ -370,9 +370,9 @@ static int send_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	return 1;
 }
 
-/* A standard requester takes an ACK that overtakes READ responses for a loss.  The peer is one as long
- * as it waits for answers that it has asked for in standard mode.  A requester of any mode takes a
- * fatal NAK for the end of all that it has no answer to. */
+/* A standard requester takes an ACK that overtakes READ responses for a loss.  The peer is one as
+ * long as it waits for answers that it has asked for in standard mode.  A requester of any mode
+ * takes a fatal NAK for the end of all that it has no answer to. */
 static bool answers_first(const struct dp_rc *rc)
 {
 	const struct dp_answers *q = rc->resp.answers;

@@ -305,7 +305,7 @@ static int find_peer(struct ucm_agent *a, const struct dp_addr *addr, uint64_t a
 	/* A handle keeps the peer's route, and so its link address, for QPs that are made later. */
 	if (*at && dp_now_ns() - (*at)->known_ns > age_ns)
 		drop_peer(a, at);
-	peer = *at;
+	peer = *at; /* after a drop the next one, which is another peer */
 	if (peer && dp_addr_equal(&peer->addr, addr))
 		*at = peer->next;
 	else

@@ -65,8 +65,8 @@ static bool is_of_family(const struct dp_addr *device, const struct dp_addr *add
 	return dp_addr_is_v4(device) == dp_addr_is_v4(addr);
 }
 
-/* Finds the agent of the first device whose address suits, and opens no other: another process may want
- * it.  Returns -EADDRNOTAVAIL if there is none. */
+/* Finds the agent of the first device whose address suits, and opens no other: another process may
+ * want it.  Returns -EADDRNOTAVAIL if there is none. */
 static int agent_of(bool (*suits)(const struct dp_addr *, const struct dp_addr *),
 		    const struct dp_addr *addr, struct ucm_agent **out)
 {

@@ -41,7 +41,8 @@ int ucm_connect(const struct ucm_command *c)
 	r.datagram = id->port_space == RDMA_PS_UDP;
 	r.param = read_param(&in->conn_param);
 	r.param.path_mtu = id->agent->path_mtu;
-	/* For the peer's QP, too: that this one waits for ever is no reason for the peer to do so. */
+	/* For the peer's QP, too: that this one waits for ever is no reason for the peer to do
+	 * so. */
 	r.param.ack_timeout = id->ack_timeout ? id->ack_timeout : UCM_ACK_TIMEOUT;
 	r.param.traffic_class = id->tos;
 	r.private_data = data;

@@ -14,7 +14,13 @@ from datapath.lanes.base import Host, Tool
 from datapath.metric_kind import MetricKind
 from datapath.units import BitRate, Bytes, DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
-from datapath.workloads.programs import Program, Programs, WorkloadParams, require_device
+from datapath.workloads.programs import (
+    CLIENT_ALONE,
+    Program,
+    Programs,
+    WorkloadParams,
+    require_device,
+)
 
 _PORT = 5201
 
@@ -38,11 +44,7 @@ class Iperf3Params(WorkloadParams):
         None, description="TCP congestion control of the sender's kernel (cubic, reno, dctcp ...)."
     )
     reverse: bool = Field(False, description="The server sends.")
-    extra: list[str] = Field(
-        default_factory=list,
-        description="More command-line arguments for the client alone, which tells the server "
-        "what it has to know of them.",
-    )
+    extra: list[str] = Field(default_factory=list, description=CLIENT_ALONE)
 
     @model_validator(mode="after")
     def _whole_seconds(self) -> Iperf3Params:

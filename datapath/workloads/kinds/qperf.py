@@ -18,7 +18,12 @@ from datapath.lanes.base import Host, Tool
 from datapath.metric_kind import MetricKind
 from datapath.units import Bytes, DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
-from datapath.workloads.programs import Programs, WorkloadParams, require_device
+from datapath.workloads.programs import (
+    CLIENT_ALONE,
+    Programs,
+    WorkloadParams,
+    require_device,
+)
 
 _PORT = 19765
 _RESULT = re.compile(r"^\s+(\w+)\s+=\s+([\d.]+) (ns|bytes/sec)\s*$", re.MULTILINE)
@@ -50,11 +55,7 @@ class QperfParams(WorkloadParams):
     duration: DurationNs = Field(
         2_000_000_000, ge=1_000_000_000, description="How long to measure, whole seconds."
     )
-    extra: list[str] = Field(
-        default_factory=list,
-        description="More command-line arguments for the client alone, which tells the server "
-        "what it has to know of them.",
-    )
+    extra: list[str] = Field(default_factory=list, description=CLIENT_ALONE)
 
     @property
     def over_rdma(self) -> bool:

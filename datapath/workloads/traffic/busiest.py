@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BusiestLink:
-    """Of a run.
+    """The busiest link of a run.
 
     rate_bps: of each link, in place of what the graph says.  reads: flows go from `dst` to `src`.
     carried_bytes: of each link, retransmissions and acknowledgements as well; None: not known.
