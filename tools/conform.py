@@ -522,7 +522,7 @@ def duplex(side: Side, case: Case, seed: int, peer_seed: int) -> int:
     return checked + int(str(side.hear()["verified"]))
 
 
-def refuse(side: Side, requests: bool, lossy: bool) -> str:
+def refuse(side: Side, requests: bool, lossy: bool) -> int:
     """A WRITE with a key that was taken away: it must be refused.
 
     A SEND with invalidate takes it where the responder has memory windows; else the memory is
@@ -537,7 +537,7 @@ def refuse(side: Side, requests: bool, lossy: bool) -> str:
         status = int(str(side.hear()["status"]))
         if side.mr.read(KEY_BYTES, RESULT) != before:
             raise Failure(f"key {key:#x}, taken away, let a WRITE through", op="refused", size=8)
-        return str(status)
+        return status
     facts = side.hear()
     key, address = int(str(facts["key"])), int(str(facts["address"]))
     if facts["invalidate"]:
@@ -550,11 +550,11 @@ def refuse(side: Side, requests: bool, lossy: bool) -> str:
     wr = SendWR(num_sge=1, sg=[sge], opcode=IBV_WR_RDMA_WRITE, send_flags=IBV_SEND_SIGNALED)
     wr.set_wr_rdma(key, address)
     side.qp.post_send(wr, None)
-    status = side.wait(side.send_cq, "a WRITE with a key that was taken away").status
+    status = int(side.wait(side.send_cq, "a WRITE with a key that was taken away").status)
     side.tell(status=status)
     if status not in (IBV_WC_REM_ACCESS_ERR, *((IBV_WC_RETRY_EXC_ERR,) if lossy else ())):
         raise Failure(f"completion status {status}", op="refused", size=8)
-    return str(status)
+    return status
 
 
 def _take_key_away(side: Side) -> int:
@@ -590,7 +590,8 @@ class Result:
     seconds: float
 
 
-def play(side: Side, args: argparse.Namespace, mtu: int, client: bool) -> list[Result]:
+def play(side: Side, args: argparse.Namespace, mtu: int, client: bool) -> tuple[list[Result], int]:
+    """All cases; the status with which the last request ended, which is refused."""
     requests = client == (args.requester == "client")
     mine, theirs = (forgets(name) and args.lossy for name in (side.device, side.peer["device"]))
     plan = cases(
@@ -622,9 +623,9 @@ def play(side: Side, args: argparse.Namespace, mtu: int, client: bool) -> list[R
                 round(time.monotonic() - started, 3),
             )
         )
-    refuse(side, requests, args.lossy)
+    refusal = refuse(side, requests, args.lossy)
     results.append(Result("refused", 8, 1, 8, 0.0))
-    return results
+    return results, refusal
 
 
 def responder_has_windows(side: Side, requests: bool) -> bool:
@@ -706,7 +707,8 @@ def main() -> int:
             side.connect(args.mtu, gid_index)
             side.tell(connected=True)
             side.hear()
-            report["cases"] = [asdict(result) for result in play(side, args, args.mtu, client)]
+            results, report["refusal"] = play(side, args, args.mtu, client)
+            report["cases"] = [asdict(result) for result in results]
         except (Failure, PyverbsError) as failure:
             where = getattr(failure, "where", {})
             report.update(ok=False, error=str(failure), where=where)

@@ -63,6 +63,7 @@ class Stream:
     first_psn: of the requester; None: that of the first request seen.
     requester_gaps, responder_gaps: packets of that side may be missing here.
     refusals: syndromes of fatal NAKs that are asked for.
+    lost_refusal: the last request, of one packet, was refused by a NAK that is missing here.
     cautious: the responder's ACKs must not name requests with an answer of their own.
     ack_timeout_ns: after which the requester asks again by itself.
     """
@@ -75,14 +76,14 @@ class Stream:
         requester_gaps: bool = False,
         responder_gaps: bool = False,
         refusals: Collection[int] = (),
+        lost_refusal: bool = False,
         cautious: bool = False,
         ack_timeout_ns: int = ACK_TIMEOUT_NS,
     ) -> None:
-        self.path_mtu = path_mtu
+        self.path_mtu, self.cautious = path_mtu, cautious
         self.ack_timeout_ns = ack_timeout_ns
-        self.cautious = cautious
         self.requester_gaps, self.responder_gaps = requester_gaps, responder_gaps
-        self.refusals = refusals
+        self.refusals, self.lost_refusal = refusals, lost_refusal
         self.retransmissions = self.naks = self.rnrs = 0
         self._known = first_psn is not None
         self._sent: dict[int, Request] = {}  # by each PSN that a request takes
@@ -438,9 +439,10 @@ class Stream:
 
         end_ns: when the capture ends, after which an answer may have come; None: it has them all.
         """
-        if self._owed is None or self._refused or self._acked > self._owed[0]:
+        # Of what was refused one packet is left.
+        if self._owed is None or self._refused or self._acked + self.lost_refusal > self._owed[0]:
             return None
         if end_ns is not None and end_ns < SILENCE_NS + max(self._owed_since_ns, self._clock_ns):
             return None
-        psn, packet = self._owed
-        return packet, Flaw("unanswered", f"PSN {psn % _MODULUS} was never acknowledged")
+        text = f"PSN {self._owed[0] % _MODULUS} was never acknowledged"
+        return self._owed[1], Flaw("unanswered", text)

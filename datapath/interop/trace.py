@@ -74,6 +74,7 @@ HELLO_VERSION = 8
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
 _HELLO_BYTES = 20
 _PATH_MTU_MAX = 4096
+_RETRY_EXC = 12  # IBV_WC_RETRY_EXC_ERR of infiniband/verbs.h
 
 _Key = tuple[str, str, int]
 """Of a flow: addresses of sender and receiver, and the QP that it goes to."""
@@ -90,10 +91,15 @@ class End:
 
 @dataclass(frozen=True)
 class Connection:
-    """Two QPs that are connected."""
+    """Two QPs that are connected.
+
+    lost_refusal: address of the end whose fatal NAK was lost before the capture: the last request
+    of its peer, of one packet, has no answer.
+    """
 
     ends: tuple[End, End]
     path_mtu: int
+    lost_refusal: str | None = None
 
     @classmethod
     def of_program(cls, report: Mapping[str, Any]) -> Connection:
@@ -102,7 +108,9 @@ class Connection:
         for side in ("local", "remote"):
             facts = report[side]
             ends.append(End(_address_of(facts["gid"]), facts["qpn"], facts["psn"]))
-        return cls((ends[0], ends[1]), report["path_mtu"])
+        responder = ends[report["role"] == "requester"].address
+        lost = report.get("refusal") == _RETRY_EXC
+        return cls((ends[0], ends[1]), report["path_mtu"], responder if lost else None)
 
 
 def _address_of(gid: str) -> str:
@@ -223,6 +231,7 @@ class _Judge:
                 requester_gaps=asks.address in self._gaps,
                 responder_gaps=answers.address in self._gaps,
                 refusals=self._refusals,
+                lost_refusal=answers.address == connection.lost_refusal,
                 cautious=answers.address in self._cautious,
             )
             for asks, answers in ((one, two), (two, one))

@@ -107,14 +107,15 @@ class Scribe:
         wrpcap(str(path), self.frames, linktype=1)
         return path
 
-    def judge(self, folder: Path, **options: Any) -> trace.Report:
+    def judge(self, folder: Path, lost_refusal: str | None = None, **options: Any) -> trace.Report:
         """Write the capture, read it again and judge it; both ends are known beforehand."""
         path = self.write(folder / "capture.pcap")
         ends = (
             trace.End(ADDRESSES["a"], QPNS["a"], A_PSN),
             trace.End(ADDRESSES["b"], QPNS["b"], B_PSN),
         )
-        return trace.check(capture.read(path), [trace.Connection(ends, MTU)], **options)
+        connection = trace.Connection(ends, MTU, lost_refusal)
+        return trace.check(capture.read(path), [connection], **options)
 
 
 def _headers(code: int, fields: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from datapath.interop.opcodes import OPCODES
 from datapath.interop.trace import HELLO_VERSION
 from datapath.native import lib
 from datapath.native.paths import ROOT
-from tests.interop.scribe import A_PSN, ADDRESSES, B_PSN, IP, UDP, IPOption_NOP, Scribe
+from tests.interop.scribe import A_PSN, ADDRESSES, B_PSN, IP, QPNS, UDP, IPOption_NOP, Scribe
 
 # PSN code 20 of the RNR timer is 10.24 ms; 0x20 makes it an RNR NAK.
 RNR = 0x20 | 20
@@ -957,6 +957,39 @@ def test_a_refusal_that_is_expected(tmp_path: Path) -> None:
     number = talk.a("ACK", B_PSN, syndrome=ACCESS)
     assert talk.judge(tmp_path, refusals=[ACCESS]).violations == []
     assert [(v.rule, v.number) for v in talk.judge(tmp_path).violations] == [("refusal", number)]
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+@pytest.mark.parametrize("lost", ["a", "b", None])
+def test_a_refusal_that_is_lost_leaves_one_packet_unanswered(
+    acknowledged: bool, lost: str | None, tmp_path: Path
+) -> None:
+    talk = Scribe()
+    talk.a("SEND ONLY", A_PSN, 1, ack=True)
+    if acknowledged:
+        talk.b("ACK", A_PSN, msn=1)
+    for _ in range(8):
+        last = talk.a("WRITE ONLY", A_PSN + 1, 8, length=8, ack=True)
+    report = talk.judge(tmp_path, lost_refusal=ADDRESSES[lost] if lost else None)
+    found = [(v.rule, v.number) for v in report.violations]
+    assert found == ([] if acknowledged and lost == "b" else [("unanswered", last)])
+
+
+@pytest.mark.parametrize(
+    ("role", "refusal", "lost"),
+    [
+        ("requester", 12, ADDRESSES["b"]),
+        ("responder", 12, ADDRESSES["a"]),
+        ("requester", 10, None),
+    ],
+)
+def test_a_program_tells_whose_refusal_was_lost(role: str, refusal: int, lost: str | None) -> None:
+    sides = {
+        side: {"qpn": QPNS[name], "psn": 1, "gid": f"::ffff:{ADDRESSES[name]}"}
+        for side, name in (("local", "a"), ("remote", "b"))
+    }
+    report = {**sides, "role": role, "path_mtu": 1024, "refusal": refusal}
+    assert trace.Connection.of_program(report).lost_refusal == lost
 
 
 def test_other_traffic_is_passed_over(tmp_path: Path) -> None:
