@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from datapath.native import lib
 from tests.engine import forge
 from tests.engine.algorithms import Witness
 from tests.engine.conftest import MakeWorld
@@ -43,6 +44,23 @@ def test_one_for_marked_requests_in_each_gap(make_world: MakeWorld, extended: bo
         sent.append(len(cnps(b.host.send_all())))
     assert sent == [1, 0, 0, 1]
     assert b.stats()["cnp_tx"] == 2
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_marks_of_read_responses_reach_both_ends(make_world: MakeWorld, extended: bool) -> None:
+    """The algorithm of the end that reads, and in standard mode the end that sends them: a NIC as
+    responder slows down only then.
+    """
+    world, a, b = pair(make_world, extended=extended)
+    witness = Witness(a)
+    a.read(3 * MTU + 8, b.host.memory(3 * MTU + 8))
+    for packet in a.host.send_all():
+        world.give(b.host, packet)
+    responses = [p for p in b.host.send_all() if p.mask & lib.DP_IS_READ_RESP]
+    for packet, is_marked in zip(responses, (False, True, True, False), strict=True):
+        world.give(a.host, packet.marked() if is_marked else packet)
+    assert sum(ack["marked_bytes"] for ack in witness.acks) == 2 * MTU
+    assert len(cnps(a.host.send_all())) == (not extended)
 
 
 def test_what_it_looks_like(make_world: MakeWorld) -> None:

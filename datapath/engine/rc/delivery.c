@@ -452,7 +452,7 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	dp_requester_wake(rc);
 }
 
-void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, bool marked, uint64_t now)
 {
 	struct delivery d = { 0 };
 	struct dp_xdh xdh;
@@ -477,6 +477,7 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		d.echoed = true;
 		d.echo_ns = full_echo(xdh.ts_ns, now);
 	}
+	dp_rec_at(rc, p->psn)->marked = marked;
 	deliver(rc, p->psn, &d, now);
-	delivered(rc, &d, 0, now);
+	delivered(rc, &d, marked ? d.bytes : 0, now);
 }

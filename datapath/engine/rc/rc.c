@@ -229,14 +229,18 @@ static void rc_post(struct dp_qp *qp, struct dp_swqe *wqe, const struct dp_send_
 
 /* ---- packets ------------------------------------------------------------------- */
 
+static bool is_marked(const struct dp_packet *pkt)
+{
+	return (pkt->tos & DP_ECN_MASK) == DP_ECN_CE;
+}
+
 static void message_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
 		       uint64_t now)
 {
 	uint64_t before = rc->qp.stats.rx_bytes;
 
 	dp_reorder_rx(rc, pkt, p, now);
-	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before, (pkt->tos & DP_ECN_MASK) == DP_ECN_CE,
-		       now);
+	dp_grants_data(rc, p, rc->qp.stats.rx_bytes - before, is_marked(pkt), now);
 }
 
 static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct dp_parsed *p,
@@ -283,7 +287,7 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
 	else if (p->mask & DP_IS_REQUEST)
 		dp_responder_rx(rc, pkt, p, now);
 	else
-		dp_requester_rx(rc, p, now);
+		dp_requester_rx(rc, p, is_marked(pkt), now);
 }
 
 /* A trimmed packet proves nothing, as it has no ICRC.  So its only effect is that the PSN is sent
@@ -302,12 +306,19 @@ static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	return 0;
 }
 
+/* Whether the peer is told of a mark by a CNP.  In extended mode responses count for this end's own
+ * algorithm, which asks for them. */
+static bool is_notified(const struct dp_rc *rc, const struct dp_parsed *p)
+{
+	return p->mask & DP_IS_REQUEST || (p->mask & DP_IS_READ_RESP && !rc->extended);
+}
+
 static int rc_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p,
 		 uint64_t now)
 {
 	if (p->cut)
 		return trimmed_rx(dp_rc_of(qp), p, now);
-	if (p->mask & DP_IS_REQUEST && (pkt->tos & DP_ECN_MASK) == DP_ECN_CE && dp_qp_receives(qp))
+	if (is_marked(pkt) && is_notified(dp_rc_of(qp), p) && dp_qp_receives(qp))
 		dp_cnp_marked(dp_rc_of(qp), now);
 	dispatch(dp_rc_of(qp), pkt, p, now);
 	return 0;

@@ -149,7 +149,7 @@ int dp_requester_tx(struct dp_rc *rc, struct dp_packet *out, int max, uint64_t n
 	return n ? n : dp_credit_tx(rc, out, now);
 }
 
-void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, bool marked, uint64_t now)
 {
 	bool answer = p->mask & DP_IS_READ_RESP || p->atomic_ack;
 
@@ -163,11 +163,11 @@ void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		if (!dp_op_is_ext(p->opcode))
 			return; /* late: the peer sent it before the change of mode */
 		if (answer)
-			dp_ext_response(rc, p, now);
+			dp_ext_response(rc, p, marked, now);
 		else
 			dp_ext_ack(rc, p, now);
 	} else if (answer) {
-		dp_std_response(rc, p, now);
+		dp_std_response(rc, p, marked, now);
 	} else {
 		dp_std_ack(rc, p, now);
 	}

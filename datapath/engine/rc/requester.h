@@ -11,7 +11,8 @@ void dp_requester_reset(struct dp_rc *);
 int dp_first_flow(const struct dp_rc *, struct dp_cc_flow *out);
 /* Builds packets, `max` at most.  Returns how many; 0: nothing to send now. */
 int dp_requester_tx(struct dp_rc *, struct dp_packet *, int max, uint64_t now);
-void dp_requester_rx(struct dp_rc *, const struct dp_parsed *, uint64_t now);
+/* marked: the packet came with CE. */
+void dp_requester_rx(struct dp_rc *, const struct dp_parsed *, bool marked, uint64_t now);
 void dp_requester_tick(struct dp_rc *, uint64_t now);
 /* Gives the unsent part of a request its PSNs, behind those of the request before. */
 void dp_number(struct dp_rc *, struct dp_swqe *);
@@ -57,14 +58,14 @@ enum dp_wc_status dp_nak_status(uint8_t syndrome);
 /* Standard mode: go-back-N. */
 int dp_std_tx(struct dp_rc *, struct dp_packet *, uint64_t now);
 void dp_std_ack(struct dp_rc *, const struct dp_parsed *, uint64_t now);
-void dp_std_response(struct dp_rc *, const struct dp_parsed *, uint64_t now);
+void dp_std_response(struct dp_rc *, const struct dp_parsed *, bool marked, uint64_t now);
 void dp_std_timeout(struct dp_rc *, uint64_t now);
 
 /* Extended mode: selective repeat. */
 void dp_ext_start(struct dp_rc *, uint64_t now);
 int dp_ext_tx(struct dp_rc *, struct dp_packet *, int max, uint64_t now);
 void dp_ext_ack(struct dp_rc *, const struct dp_parsed *, uint64_t now);
-void dp_ext_response(struct dp_rc *, const struct dp_parsed *, uint64_t now);
+void dp_ext_response(struct dp_rc *, const struct dp_parsed *, bool marked, uint64_t now);
 /* Handles an acknowledgement that came with a request of the peer. */
 void dp_ext_carried_ack(struct dp_rc *, const struct dp_parsed *, const struct dp_xdh *,
 			uint64_t now);

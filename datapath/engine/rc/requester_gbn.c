@@ -172,12 +172,16 @@ static void time_answer(struct dp_rc *rc, const struct dp_parsed *p, struct dp_c
 	rc->flow->timed_ns = 0;
 }
 
-/* Packet `p` shows that all PSNs before `una` have been delivered. */
-static void progress(struct dp_rc *rc, const struct dp_parsed *p, uint32_t una, uint64_t now)
+/* Packet `p` shows that all PSNs before `una` have been delivered; marked: by an answer with CE. */
+static void progress(struct dp_rc *rc, const struct dp_parsed *p, uint32_t una, bool marked,
+		     uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 	uint64_t bytes = (uint64_t)(uint32_t)dp_psn_diff(una, r->snd_una) * rc->qp.attr.path_mtu;
-	struct dp_cc_ack ack = { .acked_bytes = (double)bytes };
+	struct dp_cc_ack ack = {
+		.acked_bytes = (double)bytes,
+		.marked_bytes = marked ? (double)bytes : 0,
+	};
 
 	if (!bytes)
 		return;
@@ -230,7 +234,7 @@ static bool acknowledged(struct dp_rc *rc, const struct dp_parsed *p, uint32_t u
 			una = upto;
 	}
 	if (dp_psn_diff(una, rc->req.snd_una) > 0)
-		progress(rc, p, una, now);
+		progress(rc, p, una, false, now);
 	return passed;
 }
 
@@ -278,7 +282,7 @@ void dp_std_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		dp_fail_send(&rc->qp, request_of(rc, p->psn), dp_nak_status(syndrome));
 }
 
-void dp_std_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
+void dp_std_response(struct dp_rc *rc, const struct dp_parsed *p, bool marked, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 	struct dp_swqe *wqe;
@@ -300,7 +304,7 @@ void dp_std_response(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (err)
 		dp_fail_send(&rc->qp, i, err == -EINVAL ? DP_WC_BAD_RESP_ERR : DP_WC_LOC_PROT_ERR);
 	else
-		progress(rc, p, dp_psn_add(p->psn, 1), now);
+		progress(rc, p, dp_psn_add(p->psn, 1), marked, now);
 }
 
 /* A peer that has agreed to extended mode only has to finish the packets under way. */
