@@ -10,6 +10,7 @@ import pytest
 
 from datapath.native import lib
 from tests.engine import forge
+from tests.engine.algorithms import Witness
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import (
     MS,
@@ -215,6 +216,27 @@ def test_neighbours_are_asked_for_together(ext: World) -> None:
     first = watch.requests[0][0]
     assert sorted(watch.requests[2:]) == [(first + 4, 4 * MTU), (first + 20, MTU)]
     assert watch.responses == 2 * CHUNK + 5
+
+
+def test_what_is_asked_for_again_fits_into_the_window(ext: World) -> None:
+    """All but the last answers are lost, and the window is small since."""
+    a, b = ext.extended_pair()
+    witness = Witness(a)
+    knows_its_rtt(ext, a, b)
+    source = b.host.memory(pattern(CHUNK * MTU))
+    watch = Watch(is_response, set(range(CHUNK - 1)))
+
+    def lose_and_shrink(host: Host, packet: Packet) -> bool:
+        if is_response(packet):
+            witness.flow.cwnd_bytes = 2 * MTU
+        return watch(host, packet)
+
+    into = a.read(source.size, source)
+    assert ext.run(Channel(lose=lose_and_shrink))
+    assert a.poll() == [ok("RDMA_READ")]
+    assert bytes(into) == bytes(source)
+    assert max(size for _, size in watch.requests[1:]) <= 2 * MTU
+    assert sum(size for _, size in watch.requests[1:]) == (CHUNK - 1) * MTU
 
 
 def test_the_answer_to_the_second_request_may_be_lost_too(ext: World) -> None:

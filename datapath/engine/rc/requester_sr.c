@@ -87,17 +87,57 @@ static uint32_t next_lost(const struct dp_rc *rc)
 							  dp_rec_psn(rc, rc->req.block->lost.head);
 }
 
+/* How many PSNs of a READ to ask for at once, at most `most`: what fits into the window, in chunks of
+ * no less than half of it, or a quarter of the longest, since each costs a request.  They come back
+ * in a burst, so a short path, which holds few packets, gets small chunks. */
+static uint32_t chunk(const struct dp_rc *rc, uint32_t most)
+{
+	double window = dp_flow_window_bytes(rc->flow), segment = rc->req.segment;
+	double inflight = (double)rc->flow->inflight_bytes, least = window / segment / 2;
+	uint32_t n = most < DP_READ_CHUNK ? most : DP_READ_CHUNK;
+
+	if (least > DP_READ_CHUNK / 4)
+		least = DP_READ_CHUNK / 4;
+	while (n > 1 && n > least && inflight + n * segment > window)
+		n /= 2;
+	return n;
+}
+
+/* How many PSNs of a READ fit into the window, at most a request's worth. */
+static uint32_t window_room(const struct dp_rc *rc)
+{
+	double room = (dp_flow_window_bytes(rc->flow) - (double)rc->flow->inflight_bytes) /
+		      rc->req.segment;
+
+	return room < 1 ? 1 : room < DP_READ_CHUNK ? (uint32_t)room : DP_READ_CHUNK;
+}
+
+/* How many PSNs the next copy asks for or carries: one, or lost neighbours of a READ. */
+static uint32_t copied(const struct dp_rc *rc, uint32_t psn)
+{
+	uint32_t index = dp_rec_at(rc, psn)->wqe, n = 1, most = DP_READ_CHUNK;
+
+	if (dp_sq(&rc->qp, index)->opcode != DP_WR_RDMA_READ)
+		return 1;
+	if (!rc->req.forced)
+		most = window_room(rc);
+	while (n < most && lost_of(rc, dp_psn_add(psn, n), index))
+		n++;
+	return n;
+}
+
 static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
-	uint32_t psn = next_lost(rc), n = 0, index;
+	uint32_t psn = next_lost(rc), n = copied(rc, psn), index, bytes = 0, i;
 	struct dp_rec *rec = dp_rec_at(rc, psn);
 	bool read, response = rec->response, ack_req;
-	uint32_t bytes = 0;
 	uint16_t len;
 
-	if (!rc->req.forced && !((response || dp_credit_allows(rc, rec->len, now)) &&
-				 dp_flow_allows(rc->flow, rec->len, now)))
+	for (i = 0; i < n; i++)
+		bytes += dp_rec_at(rc, dp_psn_add(psn, i))->len;
+	if (!rc->req.forced && !((response || dp_credit_allows(rc, bytes, now)) &&
+				 dp_flow_allows(rc->flow, bytes, now)))
 		return 0;
 	ack_req = rc->req.forced || !rc->flow->thinning.level;
 	rc->req.forced = false;
@@ -106,13 +146,11 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		choose_path(rc);
 	index = rec->wqe;
 	read = dp_sq(&rc->qp, index)->opcode == DP_WR_RDMA_READ;
-	do { /* one request asks for neighbouring PSNs of a READ */
-		len = dp_rec_at(rc, dp_psn_add(psn, n))->len;
-		bytes += len;
-		dp_rec_remove(b, &b->lost, dp_rec_slot(rc, dp_psn_add(psn, n)));
-		record_sent(rc, dp_psn_add(psn, n), index, len, response, now);
-		n++;
-	} while (read && n < DP_READ_CHUNK && lost_of(rc, dp_psn_add(psn, n), index));
+	for (i = 0; i < n; i++) {
+		len = dp_rec_at(rc, dp_psn_add(psn, i))->len;
+		dp_rec_remove(b, &b->lost, dp_rec_slot(rc, dp_psn_add(psn, i)));
+		record_sent(rc, dp_psn_add(psn, i), index, len, response, now);
+	}
 	if (dp_build_request(rc, dp_sq(&rc->qp, index), psn, n, ack_req, pkt, now)) {
 		dp_fail_send(&rc->qp, index, DP_WC_LOC_PROT_ERR);
 		return 0;
@@ -128,22 +166,6 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	dp_sq(&rc->qp, index)->packets++;
 	dp_sq(&rc->qp, index)->resent++;
 	return 1;
-}
-
-/* How many PSNs of a READ to ask for at once, at most `most`: what fits into the window, in chunks of
- * no less than half of it, or a quarter of the longest, since each costs a request.  They come back
- * in a burst, so a short path, which holds few packets, gets small chunks. */
-static uint32_t chunk(const struct dp_rc *rc, uint32_t most)
-{
-	double window = dp_flow_window_bytes(rc->flow), segment = rc->req.segment;
-	double inflight = (double)rc->flow->inflight_bytes, least = window / segment / 2;
-	uint32_t n = most < DP_READ_CHUNK ? most : DP_READ_CHUNK;
-
-	if (least > DP_READ_CHUNK / 4)
-		least = DP_READ_CHUNK / 4;
-	while (n > 1 && n > least && inflight + n * segment > window)
-		n /= 2;
-	return n;
 }
 
 /* How many PSNs of the request may be sent now: one, or a chunk of a READ. */
