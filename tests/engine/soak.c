@@ -580,7 +580,8 @@ static int side_connect(struct side *x)
 		.rnr_retry = (uint8_t)p->rnr_retry,
 		.min_rnr_timer = 5,
 		.max_rd_atomic = (uint8_t)p->rd_atomic,
-		.max_dest_rd_atomic = (uint8_t)p->rd_atomic,
+		.max_dest_rd_atomic =
+			(uint8_t)(p->dest_rd_atomic ? p->dest_rd_atomic : p->rd_atomic),
 	};
 	int err = p->aimd ? dp_qp_set_cc(x->qp, &X_aimd, x->s->now) : 0;
 

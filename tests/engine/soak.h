@@ -42,6 +42,7 @@ struct X_soak {
 	uint32_t loss_ppm, duplicate_ppm, delay_ppm, corrupt_ppm, mark_ppm;
 	uint32_t slow_recv_ppm; /* share of receives that are posted late */
 	uint32_t timeout, retry_cnt, rnr_retry, rd_atomic;
+	uint32_t dest_rd_atomic; /* that a peer can answer again; 0: rd_atomic */
 	uint32_t psn[2];
 	uint32_t aims, burst; /* of the adversary (adversary.h) */
 	uint64_t blackout_ns;

@@ -18,6 +18,8 @@ from tests.clib import testffi, testlib
 
 pytestmark = pytest.mark.san
 
+RUNS = int(os.environ.get("DATAPATH_HUNT", "120"))
+
 ALL_OPS = 0b1111111
 STANDARD, EXTENDED = 0, 3
 MODES = pytest.mark.parametrize("extended", [STANDARD, EXTENDED], ids=["standard", "extended"])
@@ -55,6 +57,7 @@ DEFAULTS: dict[str, Any] = {
     "retry_cnt": 7,
     "rnr_retry": 7,
     "rd_atomic": 16,
+    "dest_rd_atomic": 0,
     "psn": [0xFFFF00, 0xFFFFF0],
     "aims": 0,
     "burst": 0,
@@ -218,6 +221,21 @@ def test_a_channel_that_loses_nearly_everything_ends_both_sides(extended: int, s
     soak(seed=seed, extended=extended, loss_ppm=600_000, timeout=6, retry_cnt=2, may_fail=1)
 
 
+@settings(max_examples=RUNS, deadline=None, print_blob=True)
+@given(
+    seed=st.integers(0, 2**32),
+    extended=st.sampled_from([STANDARD, EXTENDED]),
+    dest_rd_atomic=st.integers(1, 3),
+    ops=st.sampled_from([0b0010000, 0b1100000, ALL_OPS]),
+    loss_ppm=st.sampled_from([10_000, 50_000, 200_000]),
+    max_len=st.sampled_from([8, 5_000]),
+    latency_ns=st.sampled_from([1_000, 100_000]),
+)
+def test_a_peer_that_keeps_too_few_requests_ends_both_sides(**parameters: Any) -> None:
+    """It acknowledges a READ whose answer was lost, and cannot answer it again."""
+    soak(timeout=8, limit_ns=10 * 10**9, may_fail=1, **parameters)
+
+
 @MODES
 def test_equal_seeds_give_equal_runs(extended: int) -> None:
     runs = [soak(seed=5, extended=extended, **CHANNELS["everything"]) for _ in range(2)]
@@ -230,7 +248,7 @@ share = st.sampled_from([0, 0, 1_000, 10_000, 50_000])
 
 
 @settings(
-    max_examples=int(os.environ.get("DATAPATH_HUNT", "120")),
+    max_examples=RUNS,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

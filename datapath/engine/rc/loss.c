@@ -60,7 +60,7 @@ static bool request_overtaken(const struct dp_rc *rc, const struct dp_rec *rec, 
 
 /* When the oldest packet of a class counts as lost; DP_NEVER: not known yet.  A READ that was asked
  * for again counts as lost after a probe time-out, too: few answers come behind it that could show
- * that it is late. */
+ * that it is late.  In a row of time-outs these alone ask again, ever more rarely. */
 static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_t i)
 {
 	const struct dp_tx_block *b = rc->req.block;
@@ -73,7 +73,7 @@ static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_
 	if (dp_rack_overtook(&c->rack, psn, rec->sent_ns))
 		return dp_rack_due(&c->rack, rec->sent_ns,
 				   dp_reordering_window(&rc->sender->reordering, &rc->flow->rtt));
-	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow->rtt.srtt_ns)
+	if (dp_class_of(b, rec) == b->paths + 1 && rc->flow->rtt.srtt_ns && !rc->req.backoff)
 		return rec->sent_ns + dp_probe_timeout(rc);
 	/* Another path has made progress since: this one may be dead. */
 	if (b->paths > 1 && !rec->response && rec->sent_ns < b->xmit_ns)

@@ -15,6 +15,9 @@
 #define THIN_TRIES 6
 /* A READ's wait at the peer adds so many time-outs to the time-out at most. */
 #define HELD_MOST 7
+/* Times the time-out of a READ.  When nothing has come for so long, an expiry counts as a try although
+ * the READ was asked for again: a peer may acknowledge it each time and never answer. */
+#define PUT_OFF_MOST 2
 
 /* How long the peer may be silent; 0: without limit. */
 static uint64_t patience_ns(const struct dp_rc *rc)
@@ -156,8 +159,9 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 
 	if (oldest != DP_NIL)
 		due = dp_rec(b, oldest)->sent_ns + first_answer_rto(rc);
-	if (now < due && only_answers(rc)) { /* asked for again a short time ago: no try yet */
-		rc->req.timer_ns = due;
+	if (now < due && only_answers(rc) &&
+	    now < rc->req.progress_ns + PUT_OFF_MOST * first_answer_rto(rc)) {
+		rc->req.timer_ns = due; /* asked for again a short time ago: no try yet */
 		return;
 	}
 	if (peer_is_dead(rc, now)) {
