@@ -322,6 +322,30 @@ def test_a_peer_that_acknowledges_and_never_answers_ends_the_qp(
     assert len(requests) < 1000
 
 
+def gaps_to_a_dead_peer(world: World, cwnd_bytes: float) -> list[int]:
+    """The times between 20 copies of one packet, with that window before the first time-out."""
+    a, b = world.extended_pair(timeout=20)
+    a.write(b"x", b.host.memory(8))
+    assert world.run(Channel(latency_ns=20 * US))
+    algo, keep = counting_cc(cwnd_bytes)
+    assert lib.dp_qp_set_cc(a.qp, algo, world.now) == 0
+    a.write(pattern(MTU), b.host.memory(MTU))
+    times: list[int] = []
+    while len(times) < 20:
+        world.expire(a)
+        times += [world.now] * any(len(p.payload) for p in a.host.send_all())
+    a.destroy()
+    del keep
+    return [after - before for before, after in itertools.pairwise(times)]
+
+
+def test_time_outs_of_a_thin_flow_grow_as_far_as_those_of_others(ext: World) -> None:
+    """RFC 6298 (5.5), with six that are not doubled."""
+    gaps = gaps_to_a_dead_peer(ext, 64 * MTU)
+    assert 6 <= sum(gap < 8 * MS for gap in gaps) < 14
+    assert 750 * MS <= gaps[-1] <= 1100 * MS
+
+
 @pytest.mark.parametrize("stall_ns", [600 * MS, 2000 * MS])
 def test_a_host_that_stands_still_is_not_taken_for_dead(
     make_world: MakeWorld, stall_ns: int

@@ -13,6 +13,7 @@
 #define STALL_MAX_NS 1500000000ull
 /* Time-outs in a row of a thin flow that are not doubled, as Linux has it for TCP. */
 #define THIN_TRIES 6
+#define DOUBLINGS_MOST 8
 /* A READ's wait at the peer adds so many time-outs to the time-out at most. */
 #define HELD_MOST 7
 /* Times the time-out of a READ.  When nothing has come for so long, an expiry counts as a try although
@@ -62,8 +63,9 @@ static uint64_t scattered(const struct dp_rc *rc, uint64_t rto)
 	return rto - (rto / 4 * (any >> 48) >> 16);
 }
 
-/* Whether so little is in flight, a packet's worth and a small part of the window, that to send it
- * again soon is no load.  Requests of READs and atomics are, for they ask for more than they are. */
+/* Whether so little is in flight beside the packet that timed out, which is marked as lost by now, a
+ * packet's worth and a small part of the window, that to send it again soon is no load.  Requests of
+ * READs and atomics are, for they ask for more than they are. */
 static bool is_thin(const struct dp_rc *rc)
 {
 	const struct dp_flow *f = rc->flow;
@@ -86,10 +88,10 @@ static uint64_t time_out(const struct dp_rc *rc)
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
-	doublings = rc->req.backoff < 8 ? rc->req.backoff : 8;
+	doublings = rc->req.backoff;
 	if (doublings && is_thin(rc))
 		doublings = doublings > THIN_TRIES ? doublings - THIN_TRIES : 0;
-	rto = first << doublings;
+	rto = first << (doublings < DOUBLINGS_MOST ? doublings : DOUBLINGS_MOST);
 	if (rto > longest)
 		rto = first > longest ? first : longest;
 	return rc->req.backoff ? scattered(rc, rto) : rto;
