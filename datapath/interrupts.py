@@ -46,6 +46,16 @@ def check() -> None:
 
 
 @contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Make an Interrupted of the error that a library made of one."""
+    try:
+        yield
+    except Exception:
+        check()
+        raise
+
+
+@contextlib.contextmanager
 def ending_signals(*, to_the_end: bool = False) -> Iterator[None]:
     """Make the first ending signal an Interrupted; ignore those that come after it.
 

@@ -155,14 +155,11 @@ def run(arguments: list[str]) -> int:
 def _command(arguments: list[str]) -> object:
     """Run the command; where a library made an error of an ending signal, raise the signal."""
     command = typer.main.get_command(app)
-    try:
+    with interrupts.restored():
         # Not command.main(), which makes exit codes of its own of ^C and of a closed pipe.
         with command.make_context("dpctl", arguments) as context:
             code = command.invoke(context)
         sys.stdout.flush()
-    except Exception:
-        interrupts.check()
-        raise
     if code != INTERRUPTED:
         interrupts.check()
     return code

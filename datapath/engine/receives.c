@@ -180,6 +180,15 @@ struct dp_rwqe *dp_receive(struct dp_qp *qp, uint32_t ahead)
 						    NULL;
 }
 
+const struct dp_rwqe *dp_receive_next(const struct dp_qp *qp)
+{
+	const struct dp_receives *rq = &qp->rq;
+
+	if (qp->srq && !dp_receives_count(rq))
+		rq = &qp->srq->rq;
+	return dp_receives_count(rq) ? dp_receives_at(rq, rq->ci) : NULL;
+}
+
 uint64_t dp_receive_take(struct dp_qp *qp)
 {
 	if (qp->srq)

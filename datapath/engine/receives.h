@@ -58,6 +58,8 @@ static inline uint32_t dp_receives_count(const struct dp_receives *r)
 /* The receive for a message that comes `ahead` messages after the next one to complete.  NULL: none
  * is posted (yet). */
 struct dp_rwqe *dp_receive(struct dp_qp *, uint32_t ahead);
+/* The receive that the next message would get, left where it is: others may use a shared one. */
+const struct dp_rwqe *dp_receive_next(const struct dp_qp *);
 /* Consumes the oldest receive; returns its wr_id. */
 uint64_t dp_receive_take(struct dp_qp *);
 /* Copies into a receive from offset on, like dp_scatter(). */

@@ -131,19 +131,20 @@ def execute(
             observer.told(remark)
         sweep = _Sweep(experiment, store, algorithms, observer)
         try:
-            with sweep:
-                further = functools.partial(
-                    deciding.next_round, experiment, store, observer, planned, most
-                )
-                while pending := pending or further():
-                    sweep.make(pending, dask=dask, jobs=jobs)
-                    pending = []
-                interrupts.check()
+            with interrupts.restored():
+                with sweep:
+                    further = functools.partial(
+                        deciding.next_round, experiment, store, observer, planned, most
+                    )
+                    while pending := pending or further():
+                        sweep.make(pending, dask=dask, jobs=jobs)
+                        pending = []
+                    interrupts.check()
+                records = [record for record in store.records() if record.name in planned]
+                return _finish(experiment, store, records)
         except Interrupted as signalled:
             store.event("interrupted", signal=str(signalled))
             raise
-        records = [record for record in store.records() if record.name in planned]
-        return _finish(experiment, store, records)
 
 
 def _most_recorded(store: ResultStore, most: int) -> int:

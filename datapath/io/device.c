@@ -38,8 +38,10 @@ void dp_device_unlock(struct dp_device *dev)
 	int kick_fd = -1;
 
 	dp_device_hand_over_events(dev);
-	/* In THREAD mode only the device's thread, or the waiter, serves an earlier deadline. */
-	if (dev->mode == DP_MODE_THREAD && dp_engine_deadline(dev->engine) < dev->wake_ns) {
+	/* In THREAD mode only the device's thread, or the waiter, serves an earlier deadline.  A thread
+	 * that slept when the program took over does not look at the program yet. */
+	if ((dev->mode == DP_MODE_THREAD || dev->resting) &&
+	    dp_engine_deadline(dev->engine) < dev->wake_ns) {
 		dev->wake_ns = 0; /* one kick is enough */
 		kick_fd = dp_device_kick_fd(dev);
 	}

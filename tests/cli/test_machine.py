@@ -230,6 +230,7 @@ def test_an_interrupt_that_a_library_loses(tmp_path: Path, after: str) -> None:
     assert "error: interrupted" in done.stderr
     assert len(list((out / "runs").glob("[0-9a-f]*.json"))) <= 1
     assert "finished" not in events(out)
+    assert events(out).count("interrupted") == 1
 
 
 @pytest.mark.parametrize("arguments", ["validate", "run --dry-run"])

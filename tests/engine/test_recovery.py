@@ -216,6 +216,18 @@ def test_a_time_out_that_was_right_stands(ext: World) -> None:
     del keep
 
 
+@pytest.mark.parametrize("ahead_ns", [0, 1, 5 * MS])
+def test_an_echo_that_is_ahead_is_of_now(ext: World, ahead_ns: int) -> None:
+    """A peer whose clock is fast adds more to it than it has held it."""
+    a, b, packets, keep = timed_out(ext)
+    ext.give(b.host, packets[8])
+    for ack in acks_of(b):
+        echo = struct.pack("!I", (ext.now + ahead_ns) % 2**32)
+        ext.give(a.host, forge.sealed(ack, ack.data[:16] + echo + ack.data[20:-4]))
+    assert window_of(a) == MTU
+    del keep
+
+
 def after_an_outage(outage_ns: int, *, lost: bool) -> float:
     """The window of a QP whose packet was lost with all copies, or came late and before them."""
     with World(extended=True) as ext:

@@ -131,6 +131,28 @@ def test_datagrams(world: World) -> None:
     end(srq, b)
 
 
+def test_a_datagram_that_is_dropped_takes_no_receive(world: World) -> None:
+    """The other queue pair gets the shared receive, and the limit is not reached."""
+    srq = SRQ(world.b_host)
+    memory = srq.recv(GRH_LEN + 10, wr_id=5)
+    check(srq.modify(limit=1))
+    a, long, short = (
+        DatagramQP(world.a_host),
+        *(DatagramQP(world.b_host, srq=srq.srq) for _ in range(2)),
+    )
+    a.send_to(long, bytes(11))
+    a.send_to(long, b"wrong", qkey=0x4321)
+    world.run()
+    assert srq.attr.limit == 1
+    a.send_to(short, b"fits")
+    world.run()
+    assert (long.poll_recv(), len(short.poll_recv())) == ([], 1)
+    assert bytes(memory)[GRH_LEN:][:4] == b"fits"
+    assert srq.attr.limit == 0
+    assert world.b_host.stats()["drop_too_long"] == 1
+    end(srq, a, long, short)
+
+
 def test_keys_are_those_of_the_queues_domain(world: World) -> None:
     other = world.b_host.make_pd()
     srq = SRQ(world.b_host, pd=other)

@@ -9,6 +9,8 @@
 
 /* A READ may wait at the peer behind others, for any time. */
 #define ANY_TIME UINT32_MAX
+/* Echoes may lie so far ahead, by clocks that differ; far less than they go back, which is 4.3 s. */
+#define ECHO_AHEAD_NS 10000000u
 /* Timers are so coarse. */
 #define TICK_NS (1u << DP_WHEEL_SHIFT)
 
@@ -32,10 +34,14 @@ struct delivery {
 
 /* ---- delivery -------------------------------------------------------------------------- */
 
-/* The full time of an echo: the last one up to now that has these low bits. */
+/* The full time of an echo: the last one up to now that has these low bits.  One that is a little
+ * ahead is of now: with a request comes our time plus how long the peer held it by its own clock. */
 static uint64_t full_echo(uint32_t echo_ns, uint64_t now)
 {
-	return now - (uint32_t)((uint32_t)now - echo_ns);
+	uint64_t latest = now + ECHO_AHEAD_NS;
+	uint64_t echo = latest - (uint32_t)((uint32_t)latest - echo_ns);
+
+	return echo < now ? echo : now;
 }
 
 /* Whether the last copy of a retransmitted packet is answered, and not an earlier one.  The peer's

@@ -8,7 +8,7 @@
 #include "wire/headers.h"
 
 /* 0, or why the packet is dropped. */
-static int refuse(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
+static int refuse(const struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
 {
 	const struct dp_rwqe *wqe;
 
@@ -16,7 +16,7 @@ static int refuse(struct dp_qp *qp, const struct dp_parsed *p, uint32_t len)
 		qp->engine->stats.drop_qkey++;
 		return -EACCES;
 	}
-	wqe = dp_receive(qp, 0);
+	wqe = dp_receive_next(qp);
 	if (!wqe) {
 		qp->engine->stats.drop_no_receive++;
 		return -ENOBUFS;
