@@ -90,6 +90,50 @@ def read_all(
     return took
 
 
+def names_of(packets: list[Packet]) -> list[str]:
+    return [packet.name for packet in packets]
+
+
+def test_the_answer_to_a_lone_read_is_its_acknowledgement(make_world: MakeWorld) -> None:
+    ext = make_world(extended=True, ecn=1)
+    a, b = ext.extended_pair()
+    for length, marked, answers in (
+        (1, False, ["EXT_READ_RESP_ONLY"]),
+        (MTU, False, ["EXT_READ_RESP_ONLY"]),
+        (MTU, True, ["EXT_ACK", "EXT_READ_RESP_ONLY"]),
+        (MTU + 1, False, ["EXT_ACK", "EXT_READ_RESP_FIRST", "EXT_READ_RESP_LAST"]),
+    ):
+        a.read(length, b.host.memory(length))
+        (request,) = a.host.send_all()
+        ext.give(b.host, request.marked() if marked else request)
+        packets = b.host.send_all()
+        assert names_of(packets) == answers
+        for packet in packets:
+            ext.give(a.host, packet)
+        assert a.poll() == [ok("RDMA_READ")]
+        ext.silent()
+    assert a.stats()["retransmits"] == a.stats()["probes"] == 0
+
+
+def test_a_read_behind_what_is_not_acknowledged_yet_is(ext: World) -> None:
+    a, b = ext.extended_pair()
+    b.recv(8)
+    a.send(b"message", signaled=False)
+    a.read(8, b.host.memory(8))
+    for packet in a.host.send_all():
+        ext.give(b.host, packet)
+    assert names_of(b.host.send_all()) == ["EXT_ACK", "EXT_READ_RESP_ONLY"]
+
+
+def test_the_answer_to_a_lone_read_may_be_lost(ext: World) -> None:
+    a, b = ext.extended_pair()
+    knows_its_rtt(ext, a, b)
+    watch = Watch(is_response, {0})
+    read_all(ext, a, [b.host.memory(pattern(8))], watch)
+    assert watch.responses == 2
+    assert a.stats()["timeouts"] == 0
+
+
 @pytest.mark.parametrize("lost", range(6))
 def test_a_lost_request_is_asked_again_once(ext: World, lost: int) -> None:
     """The responder holds back those behind it, so that all answers come late.

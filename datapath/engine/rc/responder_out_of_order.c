@@ -383,6 +383,17 @@ static uint64_t reply_hold_ns(struct dp_rc *rc, const struct dp_parsed *p)
 	return 0;
 }
 
+/* A READ whose one answer is all that there is to send: that tells what an acknowledgement would. */
+static bool answer_tells(const struct dp_rc *rc, const struct dp_parsed *p)
+{
+	const struct dp_responder *r = &rc->resp;
+	const struct dp_answers *q = r->answers;
+
+	return p->mask & DP_IS_READ && q && q->tail - q->head == 1 &&
+	       q->ring[q->head % DP_READ_QUEUE].n_psn == 1 && !r->unacked && !r->ack_now &&
+	       dp_ack_fits_request(rc);
+}
+
 /* Schedules an acknowledgement.  It leaves at once if the requester asks for it (as it does for
  * retransmissions) and no reply is expected.  It leaves soon if there is news: a gap opens or
  * closes, or a packet came twice.  Otherwise it waits for a number of packets or some time.  An ACK
@@ -395,6 +406,8 @@ static void schedule_ack(struct dp_rc *rc, const struct dp_parsed *p, bool news,
 
 	if (news)
 		tell_news(rc, now);
+	else if (answer_tells(rc, p))
+		return;
 	if (++r->unacked >= every << r->thin || (p->ack_req && !hold))
 		r->ack_now = true;
 	if (r->ack_now)
