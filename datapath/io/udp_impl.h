@@ -71,7 +71,7 @@ struct udp_port {
 	struct dp_wall_clock wall_clock;
 	uint32_t kernel_drops; /* drops that the counters include already */
 
-	uint32_t n_rx, next_rx, idle_rx, busy_rx;
+	uint32_t n_rx, next_rx, idle_rx, busy_rx, next_other;
 	struct dp_run rx[RX_MESSAGES];
 	struct mmsghdr rx_msgs[RX_MESSAGES]; /* ready to receive, with what follows */
 	struct iovec rx_iov[RX_MESSAGES];

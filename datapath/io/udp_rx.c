@@ -69,12 +69,21 @@ static void receive_from_socket(struct udp_port *u, int fd, const struct dp_addr
 	u->n_rx = n > 0 ? (uint32_t)n : 0;
 }
 
-/* Other processes, and groups. */
+/* Other processes, and groups.  The source after the last one that was looked at is the first of the
+ * next call, so that one which always has packets does not keep others waiting. */
 static void receive_from_others(struct udp_port *u)
 {
-	u->n_rx = dp_run_receive(&u->rx[0], &u->slot);
-	for (uint32_t i = 0; !u->n_rx && i < u->groups.n; i++)
-		receive_from_socket(u, u->groups.at[i].fd, &u->groups.at[i].addr, true);
+	uint32_t sources = 1 + u->groups.n;
+
+	for (uint32_t i = 0; i < sources && !u->n_rx; i++) {
+		uint32_t source = u->next_other++ % sources;
+		const struct dp_group *group = source ? &u->groups.at[source - 1] : NULL;
+
+		if (group)
+			receive_from_socket(u, group->fd, &group->addr, true);
+		else
+			u->n_rx = dp_run_receive(&u->rx[0], &u->slot);
+	}
 }
 
 int dp_udp_rx(struct dp_port *port, struct dp_packet *out, int max)

@@ -20,9 +20,10 @@
 
 #define ADDRESS "127.0.91.1"
 
-enum { CALLS = 1000, BURST = 8, PAYLOAD = 64, ROCE_PORT = 4791, SERVICE = 7 };
+enum { CALLS = 1000, BURST = 8, PAYLOAD = 64, GROUPS = 3, ROCE_PORT = 4791, SERVICE = 7 };
 
 static const struct dp_slot_header header = { .segment_len = PAYLOAD, .sport = 1 };
+static const char *const groups[GROUPS] = { "239.91.0.1", "239.91.0.2", "239.91.0.3" };
 static uint8_t payload[PAYLOAD];
 
 static void claim(struct dp_slot *s)
@@ -104,35 +105,63 @@ static void check_service_that_a_child_keeps(void)
 	dp_slot_release(&a);
 }
 
-/* The port's own packets never end, and a packet that another process hands on comes all the
- * same. */
-static void check_handed_on_under_load(void)
+static void send_to(int fd, const char *address)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(ROCE_PORT) };
-	int fd = socket(AF_INET, SOCK_DGRAM, 0), calls, n, found = 0;
+
+	assert(inet_pton(AF_INET, address, &to.sin_addr) == 1);
+	assert(sendto(fd, payload, sizeof(payload), 0, (void *)&to, sizeof(to)) > 0);
+}
+
+/* Where a packet came from: 0, the port's own socket; 1, another process; above, a group. */
+static int source_of(const struct dp_packet *packet)
+{
+	struct dp_addr group;
+
+	for (int i = 0; i < GROUPS; i++) {
+		assert(!dp_addr_parse(groups[i], &group));
+		if (dp_addr_equal(&group, &packet->dst))
+			return 2 + i;
+	}
+	return packet->sport == header.sport;
+}
+
+/* No source ever pauses: the port's own socket, a process that hands packets on, and groups.  Those
+ * of each come all the same. */
+static void check_others_under_load(void)
+{
+	struct in_addr through = { .s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), n, err, found[2 + GROUPS] = { 0 };
 	struct dp_packet packets[DP_PORT_BATCH];
 	struct dp_port_info info;
+	struct dp_addr group;
 	struct dp_port *port;
 	struct dp_slot other;
 	char error[256];
 
-	assert(fd >= 0 && inet_pton(AF_INET, ADDRESS, &to.sin_addr) == 1);
+	assert(fd >= 0);
+	assert(!setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &through, sizeof(through)));
 	assert(!dp_port_open("udp:" ADDRESS, &port, error, sizeof(error)));
+	for (int i = 0; i < GROUPS; i++)
+		assert(!dp_addr_parse(groups[i], &group) && !dp_port_join(port, &group));
 	claim(&other);
 	dp_port_info(port, &info);
 	payload[DP_SLOT_BYTE] = (uint8_t)info.qpn_prefix;
-	assert(!dp_slot_hand_on(&other, info.qpn_prefix, &header, payload, sizeof(payload)));
-	for (calls = 0; calls < CALLS && !found; calls++) {
+	for (int calls = 0; calls < CALLS; calls++) {
+		err = dp_slot_hand_on(&other, info.qpn_prefix, &header, payload, PAYLOAD);
+		assert(!err || err == -EAGAIN);
+		for (int i = 0; i < GROUPS; i++)
+			send_to(fd, groups[i]);
 		for (int i = 0; i < BURST; i++)
-			assert(sendto(fd, payload, sizeof(payload), 0, (void *)&to, sizeof(to)) >
-			       0);
+			send_to(fd, ADDRESS);
 		n = dp_port_rx(port, packets, DP_PORT_BATCH);
 		assert(n > 0);
 		for (int i = 0; i < n; i++)
-			found += packets[i].sport == header.sport;
+			found[source_of(&packets[i])]++;
 		dp_port_rx_release(port, packets, n);
 	}
-	assert(found == 1);
+	for (int i = 0; i < 2 + GROUPS; i++)
+		assert(found[i]);
 	dp_slot_release(&other);
 	dp_port_close(port);
 	close(fd);
@@ -142,7 +171,7 @@ int main(void)
 {
 	check_connection_that_a_child_keeps();
 	check_service_that_a_child_keeps();
-	check_handed_on_under_load();
+	check_others_under_load();
 	puts("ok");
 	return 0;
 }
