@@ -3,6 +3,7 @@
  * The devices of DATAPATH_DEVICES.  The first ibv_get_device_list() reads them.  The first
  * ibv_open_device() of a device opens its port, and all contexts of the device share it.
  */
+#include "verbs/channel.h"
 #include "verbs/watch.h"
 
 #include <errno.h>
@@ -156,14 +157,31 @@ static void close_control(struct front_device *d)
 	d->control = NULL;
 }
 
+static void free_locks(struct front_context *c)
+{
+	struct front_channel *channel;
+	struct front_object *o;
+
+	pthread_mutex_init(&c->verbs.context.mutex, NULL);
+	pthread_mutex_init(&c->async.lock, NULL);
+	/* The list can be followed at any moment: objects enter and leave it by one store. */
+	for (o = c->channels; o; o = o->next) {
+		channel = container_of(o, struct front_channel, object);
+		pthread_mutex_init(&channel->queue.lock, NULL);
+	}
+}
+
 /* The child has none of the parent's threads.  Whatever they hold, it opens devices anew. */
 static void forget_in_child(void)
 {
+	struct front_context *c;
 	struct front_device *d;
 
 	pthread_mutex_init(&open_lock, NULL);
 	for (d = devices; d; d = d->next) {
 		pthread_mutex_init(&d->contexts_lock, NULL);
+		for (c = d->contexts; c; c = c->next)
+			free_locks(c);
 		d->contexts = NULL;
 		d->channels = 0;
 		d->dm_lent = 0;

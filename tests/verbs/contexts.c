@@ -12,12 +12,17 @@
  * freed, LeakSanitizer what a closed context leaves behind.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define EXPECT(condition)                                                                          \
 	do {                                                                                       \
@@ -34,7 +39,9 @@ enum {
 	BYTES = 4096,
 	RUNS = 100,
 	STEPS = 400,
+	FORKS = 200,
 	PEERS = 1500,	   /* more than a port has places for (io/peers.h) */
+	HANGS_S = 60,	   /* a child that takes so long waits for ever */
 	TIMEOUT = 14,	   /* 67 ms, tried 8 times: no busy machine fails a request */
 	TIMEOUT_SHORT = 6, /* 0.26 ms, tried twice: one to a peer that is gone fails soon */
 };
@@ -418,6 +425,80 @@ static void address_handles_to_any_number_of_peers(void)
 	EXPECT(!ibv_close_device(a.context));
 }
 
+/* ---- fork -------------------------------------------------------------------------------- */
+
+static void ends_well(pid_t child)
+{
+	int status;
+
+	EXPECT(waitpid(child, &status, 0) == child && !status);
+}
+
+/* The lists of a context: another thread might have added an object while this one forks. */
+static void a_child_waits_for_no_context(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 64 };
+	struct side a = make_side();
+	struct ibv_dm *dm = ibv_alloc_dm(a.context, &attr);
+	pid_t child;
+
+	EXPECT(dm && !pthread_mutex_lock(&a.context->mutex));
+	child = fork();
+	EXPECT(child >= 0);
+	if (!child) {
+		alarm(HANGS_S);
+		EXPECT(!ibv_free_dm(dm) && ibv_dealloc_pd(a.pd) == EIO);
+		_exit(0);
+	}
+	EXPECT(!pthread_mutex_unlock(&a.context->mutex));
+	ends_well(child);
+	EXPECT(!ibv_close_device(a.context));
+}
+
+static atomic_int asks;
+
+static void ask(const struct side *s)
+{
+	struct ibv_async_event event;
+	struct ibv_cq *cq;
+	void *user;
+
+	EXPECT(ibv_get_async_event(s->context, &event) && errno == EAGAIN);
+	EXPECT(ibv_get_cq_event(s->channel, &cq, &user) && errno == EAGAIN);
+}
+
+static void *go_on_asking(void *side)
+{
+	while (asks)
+		ask(side);
+	return NULL;
+}
+
+static void a_child_waits_for_no_queue(void)
+{
+	struct side a = make_side();
+	pthread_t other;
+	pid_t child;
+	int i;
+
+	EXPECT(!fcntl(a.context->async_fd, F_SETFL, O_NONBLOCK));
+	EXPECT(!fcntl(a.channel->fd, F_SETFL, O_NONBLOCK));
+	asks = 1;
+	EXPECT(!pthread_create(&other, NULL, go_on_asking, &a));
+	for (i = 0; i < FORKS; i++) {
+		child = fork();
+		EXPECT(child >= 0);
+		if (!child) {
+			alarm(HANGS_S);
+			ask(&a);
+			_exit(0);
+		}
+		ends_well(child);
+	}
+	asks = 0;
+	EXPECT(!pthread_join(other, NULL) && !ibv_close_device(a.context));
+}
+
 /* ---- random runs --------------------------------------------------------------------- */
 
 struct object {
@@ -659,6 +740,8 @@ static void run_cases(void)
 	a_device_may_see_any_number_of_peers();
 	a_closed_context_ends_all_kinds();
 	address_handles_to_any_number_of_peers();
+	a_child_waits_for_no_context();
+	a_child_waits_for_no_queue();
 }
 
 int main(int argc, char **argv)
