@@ -14,6 +14,17 @@
 
 /* ---- routes --------------------------------------------------------------- */
 
+static int find_link_address(const struct afxdp *a, const struct afxdp_route *r,
+			     const struct dp_addr *peer, uint8_t mac[6])
+{
+	const struct dp_port_info *info = &a->port.info;
+
+	memset(mac, 0, 6);
+	if (r->group)
+		dp_group_mac(peer, mac);
+	return r->self || r->group ? 0 : dp_route_resolve(info->ifindex, &info->addr, peer, mac);
+}
+
 static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, uint32_t *path_id)
 {
 	struct afxdp *a = (struct afxdp *)port;
@@ -22,23 +33,20 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, uint3
 		.self = dp_addr_equal(peer, &info->addr),
 		.group = dp_addr_is_group(peer),
 	};
-	uint8_t mac[6] = {};
-	int err = 0;
+	uint8_t mac[6];
+	int err;
 
 	if (!dp_addr_is_peer(peer))
 		return -EINVAL;
 	if (dp_addr_is_v4(peer) != dp_addr_is_v4(&info->addr))
 		return -EAFNOSUPPORT;
-	/* A peer's link address is looked up once and kept as long as a QP uses the peer.  To
-	 * follow a neighbour that changes meanwhile, look it up again here. */
+	/* A peer's link address is kept as long as a QP or an address handle uses the peer, unless
+	 * afxdp_refresh() finds another one. */
 	if (dp_peers_find(&a->peers, peer, path_id))
 		return 0;
 	if (dp_addr_is_loopback(peer) && !r.self)
 		return -ENETUNREACH;
-	if (r.group)
-		dp_group_mac(peer, mac);
-	else if (!r.self)
-		err = dp_route_resolve(info->ifindex, &info->addr, peer, mac);
+	err = find_link_address(a, &r, peer, mac);
 	if (!err)
 		err = dp_peers_add(&a->peers, peer, path_id);
 	if (err)
@@ -51,6 +59,19 @@ static int afxdp_resolve(struct dp_port *port, const struct dp_addr *peer, uint3
 static void afxdp_release(struct dp_port *port, uint32_t path_id)
 {
 	dp_peers_release(&((struct afxdp *)port)->peers, path_id);
+}
+
+static int afxdp_refresh(struct dp_port *port, uint32_t path_id)
+{
+	struct afxdp *a = (struct afxdp *)port;
+	const struct dp_addr *peer = &a->peers.at[path_id].addr;
+	struct afxdp_route *r = &a->routes[path_id];
+	uint8_t mac[6];
+	int err = find_link_address(a, r, peer, mac);
+
+	if (!err)
+		dp_frame_template(&r->frame, mac, port->info.mac, peer, &port->info.addr);
+	return err;
 }
 
 static int afxdp_join(struct dp_port *port, const struct dp_addr *group)
@@ -340,6 +361,7 @@ const struct dp_port_ops dp_afxdp_ops = {
 	.stats = dp_afxdp_stats,
 	.resolve = afxdp_resolve,
 	.release = afxdp_release,
+	.refresh = afxdp_refresh,
 	.join = afxdp_join,
 	.leave = afxdp_leave,
 	.has_packets = dp_afxdp_has_packets,

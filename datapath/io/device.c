@@ -231,6 +231,17 @@ void dp_device_release(struct dp_device *dev, uint32_t path_id)
 	dp_port_release(dev->port, path_id);
 }
 
+int dp_device_refresh(struct dp_device *dev, uint32_t path_id)
+{
+	int err = dp_device_lock(dev);
+
+	if (err)
+		return err;
+	err = dp_port_refresh(dev->port, path_id);
+	dp_device_unlock(dev);
+	return err;
+}
+
 int dp_device_join(struct dp_device *dev, const struct dp_addr *group)
 {
 	return dp_port_join(dev->port, group);

@@ -114,6 +114,8 @@ const struct dp_sleeps *dp_device_sleeps(const struct dp_device *);
 int dp_device_resolve(struct dp_device *, const struct dp_addr *peer, int timeout_ms,
 		      uint32_t *path_id);
 void dp_device_release(struct dp_device *, uint32_t path_id);
+/* As dp_port_refresh().  Call without the lock. */
+int dp_device_refresh(struct dp_device *, uint32_t path_id);
 /* As dp_port_join() and dp_port_leave().  Call both with the lock. */
 int dp_device_join(struct dp_device *, const struct dp_addr *group);
 void dp_device_leave(struct dp_device *, const struct dp_addr *group);

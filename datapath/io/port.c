@@ -58,6 +58,11 @@ void dp_port_release(struct dp_port *port, uint32_t path_id)
 	port->ops->release(port, path_id);
 }
 
+int dp_port_refresh(struct dp_port *port, uint32_t path_id)
+{
+	return port->ops->refresh ? port->ops->refresh(port, path_id) : 0;
+}
+
 int dp_port_join(struct dp_port *port, const struct dp_addr *group)
 {
 	if (dp_addr_is_v4(group) != dp_addr_is_v4(&port->info.addr))

@@ -96,6 +96,9 @@ void dp_port_stats(struct dp_port *, struct dp_port_stats *out);
  * peers at a time.  Each success must be matched by a call of dp_port_release(). */
 int dp_port_resolve(struct dp_port *, const struct dp_addr *peer, uint32_t *path_id);
 void dp_port_release(struct dp_port *, uint32_t path_id);
+/* Looks the link address of a route up again, for all its users.  On an error, those of
+ * dp_port_resolve(), the route keeps the address that it has. */
+int dp_port_refresh(struct dp_port *, uint32_t path_id);
 
 /* Receives the packets of a multicast group from now on.  Joins are counted.  -EAFNOSUPPORT:
  * the group's address is not of the port's family, -ENOSPC: too many groups at a time. */

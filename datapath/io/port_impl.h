@@ -19,6 +19,8 @@ struct dp_port_ops {
 	void (*stats)(struct dp_port *);
 	int (*resolve)(struct dp_port *, const struct dp_addr *peer, uint32_t *path_id);
 	void (*release)(struct dp_port *, uint32_t path_id);
+	/* NULL: the kernel finds link addresses. */
+	int (*refresh)(struct dp_port *, uint32_t path_id);
 	int (*join)(struct dp_port *, const struct dp_addr *group);
 	void (*leave)(struct dp_port *, const struct dp_addr *group);
 	/* NULL: the descriptor tells. */

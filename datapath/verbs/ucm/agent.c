@@ -242,87 +242,117 @@ void ucm_agent_unclaim(struct ucm_agent *a, uint64_t service_id)
 
 /* ---- peers --------------------------------------------------------------------------------------- */
 
-static void drop_peer(struct ucm_agent *a, struct ucm_peer **at)
+/* Returns false if a message that waits to be sent has the peer's handle. */
+static bool drop_peer(struct ucm_agent *a, struct ucm_peer **at)
 {
 	struct ucm_peer *peer = *at;
 
 	if (front_destroy_ah(peer->ah))
-		return; /* a message that waits to be sent has it */
+		return false;
 	*at = peer->next;
 	a->n_peers--;
 	free(peer);
+	return true;
 }
 
-static void drop_last_peer(struct ucm_agent *a)
+/* Drops the peer that was not used for the longest time.  Returns -EAGAIN as long as messages to
+ * all of them wait. */
+static int make_room(struct ucm_agent *a)
 {
-	struct ucm_peer **at = &a->peers;
+	struct ucm_peer **at;
+	uint32_t newer, i;
 
-	while ((*at)->next)
-		at = &(*at)->next;
-	drop_peer(a, at);
+	if (a->n_peers < PEERS_MAX)
+		return 0;
+	for (newer = a->n_peers; newer-- > 0;) {
+		for (at = &a->peers, i = 0; i < newer; i++)
+			at = &(*at)->next;
+		if (drop_peer(a, at))
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/* The peer's route is known, so this does not wait. */
+static int add_peer(struct ucm_agent *a, const struct dp_addr *addr)
+{
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = FRONT_PORT };
+	struct ucm_peer *peer = calloc(1, sizeof(*peer));
+	int err;
+
+	if (!peer)
+		return -ENOMEM;
+	memcpy(attr.grh.dgid.raw, addr->b, sizeof(addr->b));
+	peer->ah = front_create_ah(a->pd, &attr);
+	if (!peer->ah) {
+		err = -errno;
+		free(peer);
+		return err;
+	}
+	peer->addr = *addr;
+	peer->known_ns = dp_now_ns();
+	peer->next = a->peers;
+	a->peers = peer;
+	a->n_peers++;
+	return 0;
 }
 
 /* Returns -EAGAIN as long as the route is not known. */
-static int make_peer(struct ucm_agent *a, const struct dp_addr *addr, struct ucm_peer **out)
+static int make_peer(struct ucm_agent *a, const struct dp_addr *addr)
 {
-	struct ibv_ah_attr attr = { .is_global = 1, .port_num = FRONT_PORT };
-	struct ucm_peer *peer;
 	uint32_t path_id;
 	int err = dp_device_resolve(a->dev, addr, 0, &path_id);
 
 	if (err)
 		return err;
-	peer = calloc(1, sizeof(*peer));
-	if (peer) {
-		memcpy(attr.grh.dgid.raw, addr->b, sizeof(addr->b));
-		peer->addr = *addr;
-		peer->known_ns = dp_now_ns();
-		peer->ah = front_create_ah(a->pd, &attr);
-	}
+	err = make_room(a);
+	if (!err)
+		err = add_peer(a, addr);
 	if (!dp_device_lock(a->dev)) {
 		dp_device_release(a->dev, path_id);
 		dp_device_unlock(a->dev);
 	}
-	if (!peer || !peer->ah) {
-		free(peer);
-		return -ENOMEM;
-	}
-	if (a->n_peers == PEERS_MAX)
-		drop_last_peer(a);
-	a->n_peers++;
-	*out = peer;
-	return 0;
+	return err;
 }
 
-static int find_peer(struct ucm_agent *a, const struct dp_addr *addr, uint64_t age_ns,
-		     struct ucm_peer **out)
+/* The peer becomes the first of the list. */
+static int find_peer(struct ucm_agent *a, const struct dp_addr *addr)
 {
 	struct ucm_peer **at, *peer;
-	int err = 0;
 
 	for (at = &a->peers; *at && !dp_addr_equal(&(*at)->addr, addr); at = &(*at)->next)
 		;
-	/* A handle keeps the peer's route, and so its link address, for QPs that are made later. */
-	if (*at && dp_now_ns() - (*at)->known_ns > age_ns)
-		drop_peer(a, at);
-	peer = *at; /* after a drop the next one, which is another peer */
-	if (peer && dp_addr_equal(&peer->addr, addr))
-		*at = peer->next;
-	else
-		err = make_peer(a, addr, &peer);
-	if (err)
-		return err;
+	peer = *at;
+	if (!peer)
+		return make_peer(a, addr);
+	*at = peer->next;
 	peer->next = a->peers;
 	a->peers = peer;
-	*out = peer;
 	return 0;
+}
+
+/*
+ * A handle keeps the peer's route, and so its link address, for QPs that are made later.  On an
+ * error the handle can be used as before.
+ */
+static int refresh_peer(struct ucm_agent *a, struct ucm_peer *peer, uint64_t age_ns)
+{
+	uint64_t now = dp_now_ns();
+	int err;
+
+	if (now - peer->known_ns <= age_ns)
+		return 0;
+	err = dp_device_refresh(a->dev, ((struct front_ah *)peer->ah)->path_id);
+	if (!err)
+		peer->known_ns = now;
+	return err;
 }
 
 int ucm_agent_reach(struct ucm_agent *a, const struct dp_addr *addr)
 {
-	struct ucm_peer *peer;
+	int err = find_peer(a, addr);
 
-	return find_peer(a, addr, PEER_AGE_CONNECTING_NS, &peer);
+	return err ? err : refresh_peer(a, a->peers, PEER_AGE_CONNECTING_NS);
 }
 
 /* ---- messages --------------------------------------------------------------------------------------- */
@@ -340,13 +370,14 @@ static void send_mad(struct ucm_agent *a, struct dp_cm_mad *mad)
 		.wr.ud = { .remote_qpn = DP_MAD_QPN, .remote_qkey = DP_MAD_QKEY },
 	};
 	struct ibv_send_wr *bad;
-	struct ucm_peer *peer;
 
-	if (find_peer(a, &mad->to, PEER_AGE_NS, &peer)) {
+	if (find_peer(a, &mad->to)) {
 		dp_cm_unsent(a->cm, mad);
 		return;
 	}
-	wr.wr.ud.ah = peer->ah;
+	/* As long as no new link address is known, the message goes to the old one. */
+	refresh_peer(a, a->peers, PEER_AGE_NS);
+	wr.wr.ud.ah = a->peers->ah;
 	if (front_post_send(a->qp, &wr, &bad))
 		dp_cm_unsent(a->cm, mad);
 }
@@ -363,8 +394,9 @@ void ucm_agent_flush(struct ucm_agent *a)
 
 static void receive(struct ucm_agent *a, const struct dp_wc *wc, uint64_t now)
 {
-	const uint8_t *buffer = a->buffers + wc->wr_id * BUFFER;
+	const uint8_t *buffer = a->buffers + wc->wr_id * BUFFER, *mad = buffer + DP_GRH_LEN;
 	struct ibv_wc ibv = { .wc_flags = IBV_WC_GRH };
+	struct dp_cm_target target;
 	struct ibv_ah_attr attr;
 	struct dp_cm_event event;
 	struct dp_addr from;
@@ -373,13 +405,15 @@ static void receive(struct ucm_agent *a, const struct dp_wc *wc, uint64_t now)
 		return;
 	if (wc->src_qpn == DP_MAD_QPN && wc->byte_len > DP_GRH_LEN &&
 	    !front_init_ah_from_wc(a->context, FRONT_PORT, &ibv, (const void *)buffer, &attr)) {
+		size_t len = wc->byte_len - DP_GRH_LEN;
+
 		memcpy(from.b, attr.grh.dgid.raw, sizeof(from.b));
-		if (dp_cm_rx(a->cm, buffer + DP_GRH_LEN, wc->byte_len - DP_GRH_LEN, &from, now,
-			     &event)) {
-			if (event.type == DP_CM_REQUESTED)
-				ucm_agent_reach(a, &from); /* known when the program answers */
+		/* The way back is known by the time that a program answers, or that the request is
+		 * refused because none serves it. */
+		if (!dp_cm_target(mad, len, &target) && target.is_service)
+			ucm_agent_reach(a, &from);
+		if (dp_cm_rx(a->cm, mad, len, &from, now, &event))
 			ucm_deliver(a, &event);
-		}
 	}
 	post_receive(a, wc->wr_id);
 }
