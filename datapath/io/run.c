@@ -6,7 +6,10 @@
 #include "wire/headers.h"
 #include "wire/mad.h"
 
-enum { MAD_PACKET = DP_MAD_AT + DP_MAD_LEN + DP_ICRC_LEN };
+enum {
+	MAD_PACKET = DP_MAD_AT + DP_MAD_LEN + DP_ICRC_LEN,
+	FREE_SLOTS = 8, /* ports take the lowest slot: few lie behind so many free ones */
+};
 
 bool dp_run_receive(struct dp_run *run, struct dp_slot *slot)
 {
@@ -80,6 +83,18 @@ static bool hand_on_row(struct dp_run *run, struct dp_slot *slot, struct dp_port
 	return note_handed_on(run, stats, err, packets, end);
 }
 
+/* A peer that gives its request up before it has an answer does not know our id.  Each port looks
+ * whether it knows the peer's. */
+static void copy_to_others(struct dp_slot *slot, const struct dp_slot_header *h,
+			   const uint8_t *packet, uint32_t len)
+{
+	uint32_t i, free = 0;
+
+	for (i = 0; i < DP_SLOTS && free < FREE_SLOTS; i++)
+		if (i != slot->number)
+			free += dp_slot_hand_on(slot, i, h, packet, len) == -ECONNREFUSED;
+}
+
 /* A management datagram, if another port has the service or the connection that it is for. */
 static bool hand_on_mad(struct dp_run *run, struct dp_slot *slot, struct dp_port_stats *stats)
 {
@@ -91,6 +106,10 @@ static bool hand_on_mad(struct dp_run *run, struct dp_slot *slot, struct dp_port
 
 	if (len != MAD_PACKET || dp_cm_target(packet + DP_MAD_AT, DP_MAD_LEN, &target))
 		return false;
+	if (dp_mad_attribute(packet + DP_MAD_AT) == DP_CM_REJ && !target.id) {
+		copy_to_others(slot, &h, packet, len);
+		return false;
+	}
 	owner = target.id >> (32 - DP_CM_PREFIX_BITS);
 	if (target.is_service ? dp_slot_serves(slot, target.service_id) : owner == slot->number)
 		return false;

@@ -23,7 +23,7 @@
  * Management datagrams all are for QPN 1.  One for a service of the connection manager is for, and
  * may be handed on to, the port that holds the service's name,
  * "datapath-udp:<address>:service-<id>"; any other to the slot in the top 8 bits of the
- * communication id that it is for.
+ * communication id that it is for.  A REJ without such an id is for all ports (run.c).
  */
 #ifndef DP_IO_SLOT_H
 #define DP_IO_SLOT_H

@@ -17,6 +17,7 @@
 #include "io/addr.h"
 #include "io/port.h"
 #include "wire/headers.h"
+#include "wire/mad.h"
 
 #define ADDRESS "127.0.91.1"
 
@@ -105,12 +106,21 @@ static void check_service_that_a_child_keeps(void)
 	dp_slot_release(&a);
 }
 
-static void send_to(int fd, const char *address)
+static void send_to(int fd, const char *address, const void *data, size_t len)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(ROCE_PORT) };
 
 	assert(inet_pton(AF_INET, address, &to.sin_addr) == 1);
-	assert(sendto(fd, payload, sizeof(payload), 0, (void *)&to, sizeof(to)) > 0);
+	assert(sendto(fd, data, len, 0, (void *)&to, sizeof(to)) > 0);
+}
+
+static struct dp_port *open_port(void)
+{
+	struct dp_port *port;
+	char error[256];
+
+	assert(!dp_port_open("udp:" ADDRESS, &port, error, sizeof(error)));
+	return port;
 }
 
 /* Where a packet came from: 0, the port's own socket; 1, another process; above, a group. */
@@ -133,15 +143,13 @@ static void check_others_under_load(void)
 	struct in_addr through = { .s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), n, err, found[2 + GROUPS] = { 0 };
 	struct dp_packet packets[DP_PORT_BATCH];
+	struct dp_port *port = open_port();
 	struct dp_port_info info;
 	struct dp_addr group;
-	struct dp_port *port;
 	struct dp_slot other;
-	char error[256];
 
 	assert(fd >= 0);
 	assert(!setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &through, sizeof(through)));
-	assert(!dp_port_open("udp:" ADDRESS, &port, error, sizeof(error)));
 	for (int i = 0; i < GROUPS; i++)
 		assert(!dp_addr_parse(groups[i], &group) && !dp_port_join(port, &group));
 	claim(&other);
@@ -151,9 +159,9 @@ static void check_others_under_load(void)
 		err = dp_slot_hand_on(&other, info.qpn_prefix, &header, payload, PAYLOAD);
 		assert(!err || err == -EAGAIN);
 		for (int i = 0; i < GROUPS; i++)
-			send_to(fd, groups[i]);
+			send_to(fd, groups[i], payload, sizeof(payload));
 		for (int i = 0; i < BURST; i++)
-			send_to(fd, ADDRESS);
+			send_to(fd, ADDRESS, payload, sizeof(payload));
 		n = dp_port_rx(port, packets, DP_PORT_BATCH);
 		assert(n > 0);
 		for (int i = 0; i < n; i++)
@@ -167,11 +175,54 @@ static void check_others_under_load(void)
 	close(fd);
 }
 
+/* Until nothing more can be there. */
+static int count_packets(struct dp_port *port)
+{
+	struct dp_packet packets[DP_PORT_BATCH];
+	int n, found = 0;
+
+	for (int calls = 0; calls < CALLS; calls++) {
+		n = dp_port_rx(port, packets, DP_PORT_BATCH);
+		found += n;
+		dp_port_rx_release(port, packets, n);
+	}
+	return found;
+}
+
+/* A REJ of a peer that does not know our id is for whichever port knows the peer's.  A slot between
+ * the two is free. */
+static void check_refusal_without_our_id(void)
+{
+	uint8_t rej[DP_MAD_AT + DP_MAD_LEN + DP_ICRC_LEN] = { 0 }, *mad = rej + DP_MAD_AT;
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct dp_port *first = open_port(), *third;
+	struct dp_port_info info;
+	struct dp_slot second;
+
+	claim(&second);
+	third = open_port();
+	dp_slot_release(&second);
+	dp_port_info(third, &info);
+	assert(fd >= 0 && info.qpn_prefix == 2);
+	rej[DP_SLOT_BYTE + 2] = DP_MAD_QPN;
+	dp_mad_start(mad, DP_CM_REJ, 1);
+	dp_cm_set(mad, DP_CM_LOCAL_ID, 1);
+	send_to(fd, ADDRESS, rej, sizeof(rej));
+	assert(count_packets(first) == 1 && count_packets(third) == 1);
+	dp_cm_set(mad, DP_CM_REMOTE_ID, 1); /* an id of the first port */
+	send_to(fd, ADDRESS, rej, sizeof(rej));
+	assert(count_packets(first) == 1 && !count_packets(third));
+	dp_port_close(third);
+	dp_port_close(first);
+	close(fd);
+}
+
 int main(void)
 {
 	check_connection_that_a_child_keeps();
 	check_service_that_a_child_keeps();
 	check_others_under_load();
+	check_refusal_without_our_id();
 	puts("ok");
 	return 0;
 }
