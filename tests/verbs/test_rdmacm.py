@@ -284,7 +284,7 @@ def test_a_port_in_use_is_refused(pair: Pair, port: str) -> None:
 
 
 LATE = """
-ip neigh flush dev eth1
+ip neigh flush nud all dev eth1
 sysctl -q net.ipv4.conf.eth1.arp_ignore=8
 (sleep 0.3; sysctl -q net.ipv4.conf.eth1.arp_ignore=0) &
 """
@@ -295,7 +295,7 @@ def test_a_link_address_that_is_learnt_late(pair: Pair, port: str) -> None:
     """The first requests for it have no answer; the kernel asks again a second later."""
     left, right = pair.hosts
     late = f"{LATE} exec rping -s -a {left.endpoint.ipv4} -C 1 -V"
-    right.run(["ip", "neigh", "flush", "dev", "eth1"])
+    right.run(["ip", "neigh", "flush", "nud", "all", "dev", "eth1"])
     run_pair(pair, port, ["sh", "-c", late], ["rping", "-c", "-a", "{}", "-C", "1", "-V"])
 
 
