@@ -31,7 +31,14 @@ class Overdue(Exception):
 
 
 class Died(Exception):
-    """The child ended without an answer; its traceback, if it could write one."""
+    """The child ended without an answer; its traceback, if it could write one.
+
+    signal: the number of the signal that killed it; 0: none did.
+    """
+
+    def __init__(self, text: str, signum: int = 0) -> None:
+        super().__init__(text)
+        self.signal = signum
 
 
 def call(function: Callable[[], _Result], answer: Path) -> _Result:
@@ -51,11 +58,12 @@ def call(function: Callable[[], _Result], answer: Path) -> _Result:
             status = wait()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if killed_by == signal.SIGALRM:
         raise Overdue
     if status:
-        told = os.WIFEXITED(status) and answer.exists()
-        raise Died(answer.read_text(errors="replace") if told else "")
+        told = not killed_by and answer.exists()
+        raise Died(answer.read_text(errors="replace") if told else "", killed_by)
     try:
         result: _Result = pickle.loads(answer.read_bytes())
     except OSError as error:  # somebody else removed it

@@ -26,8 +26,10 @@ def test_a_fork_that_dies_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(forked.Died, match="mine"):
         forked.call(broken, tmp_path / "error")
-    with pytest.raises(forked.Died, match=r"^$"):
-        forked.call(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path / "killed")
+    for signum in (signal.SIGKILL, signal.SIGSEGV):
+        with pytest.raises(forked.Died, match=r"^$") as died:
+            forked.call(lambda: os.kill(os.getpid(), signum), tmp_path / "killed")  # noqa: B023
+        assert died.value.signal == signum
 
 
 def test_a_child_whose_folder_is_gone_is_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import datapath
 from datapath import forked, lanes, scratch
-from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
+from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed, ending
 from datapath.experiment import measuring
 from datapath.experiment.measuring import Conditions
 from datapath.experiment.spec import Collect, PointSpec
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 ENDLESS = "the simulation has not come back"
 KILLED = "a process of the simulation died"
 """How errors of runs begin that tell nothing of what was simulated; the hunt looks for them."""
+
+_ENDING = (0, signal.SIGKILL, signal.SIGTERM)
+"""Signals by which somebody, or the kernel without memory, ends a process; 0: it is not known."""
 
 _SCRATCH = "datapath-simulated-"
 _HANDED_OUT = 2
@@ -144,7 +147,7 @@ def measure(task: Task) -> Answer:
         except forked.Overdue:
             answer = Answer(error=error_entry(_overdue()))
         except forked.Died as error:
-            answer = Answer(error=error_entry(_died()))
+            answer = Answer(error=error_entry(_died(error.signal)))
             if str(error) and logs.is_dir():
                 (logs / "traceback.txt").write_text(str(error), encoding="utf-8")
         answer.logs = {
@@ -176,7 +179,13 @@ def _overdue() -> RunFailed:
     )
 
 
-def _died() -> RunFailed:
+def _died(signum: int = 0) -> RunFailed:
+    """Of a process that gave no answer; signum: the signal that killed it, 0: not known."""
+    if signum not in _ENDING:
+        return RunFailed(
+            f"the process of the simulation {ending(-signum)}",
+            hint="if nobody sent it, datapath made a mistake: the same file and seed show it again",
+        )
     return RunFailed(
         KILLED,
         hint="it may have run out of memory: see dmesg, and try --jobs 1",

@@ -35,7 +35,7 @@ STALL = "stall"
 SPURIOUS = "spurious"
 
 SYMPTOMS: Mapping[str, str] = {
-    BROKEN: "engine or simulator broke an invariant: a mistake in the toolkit",
+    BROKEN: "engine or simulator broke an invariant, or crashed: a mistake in the toolkit",
     ENDLESS: "a call of the algorithm did not come back",
     DIED: "a QP gave up with RETRY_EXC",
     LOW_GOODPUT: "less than half of what was possible was delivered",

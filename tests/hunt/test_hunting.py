@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -42,8 +43,27 @@ def of(findings: Findings, symptom: str, *causes: str) -> Finding:
 def test_a_call_that_does_not_come_back_is_no_mistake_of_the_toolkit() -> None:
     """In the words of the runs; and a process that somebody killed says nothing."""
     assert _scores_of_failure(str(_overdue())) == {ENDLESS: SCORE_MAX}
-    assert _scores_of_failure(str(_died())) == {}
+    for signum in (0, signal.SIGKILL, signal.SIGTERM):
+        assert _scores_of_failure(str(_died(signum))) == {}
     assert _scores_of_failure("an invariant is broken") == {BROKEN: SCORE_MAX}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_crash_is_a_mistake_of_the_toolkit(bad: Path, signum: signal.Signals) -> None:
+    """The process of the run ends as with an assertion, or a bad pointer, in the engine."""
+    setup = Setup(f"{bad}:Halver", {})
+    bad.write_text(bad.read_text() + CRASH.format(parent=os.getpid(), signum=int(signum)))
+    trial = attempt(setup, {}, 1)
+    assert trial.scores == {BROKEN: SCORE_MAX}
+    assert signum.name in trial.error
+
+
+CRASH = """
+import faulthandler, os
+if os.getppid() == {parent}:
+    faulthandler.disable()  # pytest's tells where a test crashed, and this is none
+    os.kill(os.getpid(), {signum})
+"""
 
 
 def test_who_halves_for_ever_is_broken_by_loss(run_hunt: Hunt, bad: Path) -> None:
