@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 from collections.abc import Iterator
 from functools import lru_cache
@@ -49,6 +50,25 @@ def _parse(text: str) -> ast.Module:
 def tree_of(file: str) -> ast.Module:
     """The syntax tree of a source file."""
     return _parse(text_of(file))
+
+
+def neighbours(path: Path) -> list[Path]:
+    """The modules beside a file that it imports by name, and those that these import."""
+    found = [path]
+    for file in found:  # which grows
+        beside = (path.with_name(f"{name}.py") for name in _imported(str(file)))
+        found += [each for each in dict.fromkeys(beside) if each not in found and each.is_file()]
+    return found[1:]
+
+
+def _imported(file: str) -> Iterator[str]:
+    """The first words of the modules that a source file names; none if it is not Python."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
 
 
 def class_lines(file: str, class_name: str) -> dict[str, int]:

@@ -132,7 +132,7 @@ def run(
     lacks something; 130: interrupted, to be resumed.
     """
     if dask is not None:
-        from datapath.experiment.parallel import check_address
+        from datapath.experiment.cluster import check_address
 
         check_address(dask)
     overrides = list(set_ or [])

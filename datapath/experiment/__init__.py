@@ -21,7 +21,7 @@ trust.py      whether --resume may run code that a result folder names
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
 live.py       one live run; retakes.py: how often it is made again
 witness.py    what devices and path counted by the end of a failed run
-parallel.py   simulated runs, in processes or on a cluster
+parallel.py   simulated runs, in processes; cluster.py: on a cluster; travelling.py: their files
 measuring.py  the code that live and simulated runs share
 wakeup.py     how late programs of a live run woke; twins.py: the same in its simulated twin
 collecting.py series during a run; counters.py, cputime.py: metrics of counters and CPUs

@@ -13,23 +13,22 @@ import functools
 import importlib
 import multiprocessing
 import os
-import re
 import signal
 import time
 import traceback
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import datapath
 from datapath import forked, lanes, scratch
-from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed, ending
-from datapath.experiment import measuring
+from datapath.errors import DatapathError, LocalError, RunFailed, ending
+from datapath.experiment import cluster, measuring, travelling
 from datapath.experiment.measuring import Conditions
 from datapath.experiment.spec import Collect, PointSpec
 from datapath.experiment.store import error_entry
@@ -51,6 +50,9 @@ _SCRATCH = "datapath-simulated-"
 _HANDED_OUT = 2
 """Tasks for each process of a pool: none waits for its next one, and few are lost with a pool."""
 
+_LOOK_S = 1.0
+"""How often to look whether a pool that says nothing is lost."""
+
 _LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
 """What a run imports late; here, a process does it once and not in each fork."""
 
@@ -60,8 +62,8 @@ class Task:
     """One simulated run.
 
     spec, collect: the point and the collect section as JSON has them.  folder: where relative
-    file names begin.  files: content of those files, by the name that the spec has for them,
-    for a machine that does not have the folder.
+    file names begin.  files: for a machine that does not have the folder, content of its files by
+    the names that they get there, and that the spec has.
     """
 
     name: str
@@ -114,16 +116,12 @@ def task(
     gone.  spec: its settings; None: those of its point.
     """
     spec = spec or run.point.spec
-    files: dict[str, bytes] = {}
-    if travels:
-        for name in (*spec.code.values(), *spec.data.values()):
-            try:
-                files[name] = (folder / name).read_bytes()
-            except OSError as error:  # it was there when the sweep began
-                raise RunFailed(f"{folder / name}: {error.strerror}") from None
+    plain, files = (
+        travelling.packed(spec, folder) if travels else (spec.model_dump(mode="json"), {})
+    )
     return Task(
         run.name,
-        spec.model_dump(mode="json"),
+        plain,
         collect.model_dump(mode="json"),
         run.seed,
         run.traffic_seed,
@@ -198,7 +196,10 @@ def _measure(task: Task, answer: Answer, logs: Path, temporary: Path) -> None:
             f"this machine has datapath {datapath.__version__}, the sweep {task.version}",
             hint="install the same version on the workers",
         )
-    spec, folder = _unpacked(task, temporary)
+    spec, folder = PointSpec.model_validate(task.spec), Path(task.folder)
+    if task.files:
+        travelling.unpack(task.files, temporary)
+        folder = temporary
     collect = Collect.model_validate(task.collect)
     conditions = Conditions(
         collect=collect,
@@ -218,24 +219,6 @@ def _measure(task: Task, answer: Answer, logs: Path, temporary: Path) -> None:
     answer.samples = outcome.samples if collect.samples else {}
     if collect.request is not None:
         answer.series = outcome.series
-
-
-def _unpacked(task: Task, temporary: Path) -> tuple[PointSpec, Path]:
-    """The point, and the folder in which its files are."""
-    if not task.files:
-        return PointSpec.model_validate(task.spec), Path(task.folder)
-    spec = PointSpec.model_validate(task.spec)
-    text = spec.model_dump(mode="json")
-    for number, (place, name) in enumerate((spec.code | spec.data).items()):
-        # Files of several folders may have one name.
-        local = Path(str(number), Path(name).name)
-        (temporary / local).parent.mkdir()
-        (temporary / local).write_bytes(task.files[name])
-        section: Any = text
-        for step in place[:-1]:
-            section = section[step]
-        section[place[-1]] = f"./{local}{section[place[-1]].removeprefix(name)}"
-    return PointSpec.model_validate(text), temporary
 
 
 def write_logs(folder: Path, answer: Answer, source: str) -> None:
@@ -265,8 +248,8 @@ def answers(
     """
     count = min(jobs or len(os.sched_getaffinity(0)), len(tasks))
     if dask is not None:
-        with _cluster(dask) as executor:
-            yield from _made(executor, deque(tasks), len(tasks))
+        for task, made in cluster.made(measure, tasks, dask):
+            yield task, made if isinstance(made, Answer) else Answer(error=error_entry(made))
     elif count <= 1:
         yield from ((task, measure(task)) for task in tasks)
     else:
@@ -291,7 +274,7 @@ def _in_pools(left: deque[Task], count: int) -> Iterator[tuple[Task, Answer]]:
 
 
 def _made(
-    executor: Executor, left: deque[Task], most: int
+    executor: ProcessPoolExecutor, left: deque[Task], most: int
 ) -> Generator[tuple[Task, Answer], None, list[Task]]:
     """Make the tasks that are left, and hand out so many of them at once.
 
@@ -305,36 +288,35 @@ def _made(
         while left and not is_lost and len(waiting) < most:
             try:
                 future = executor.submit(measure, left[0])
-            except BrokenProcessPool:
+            except RuntimeError:
+                if not executor._broken:
+                    raise
                 is_lost = True
             else:
                 waiting[future] = left.popleft()
                 future.add_done_callback(ended.put)
         if not waiting:
             break
-        future = ended.get()
+        try:
+            future = ended.get(timeout=_LOOK_S)
+        except Empty:
+            # A pool that breaks during submit() never tells what becomes of that task.
+            if executor._broken:
+                return [*lost, *waiting.values()]
+            continue
         task = waiting.pop(future)
         try:
             answer = future.result()
         except BrokenProcessPool:
             is_lost = True
             lost.append(task)
-            continue
-        except Exception as error:  # what happens to one task must not cost the sweep
-            answer = Answer(error=error_entry(_unanswered(error)))
-        yield task, answer
+        else:
+            yield task, answer
     return lost
 
 
-def _unanswered(error: Exception) -> RunFailed:
-    return RunFailed(
-        f"no answer came from its worker: {type(error).__name__}: {error}",
-        hint="it may have run out of memory: see the logs of the workers",
-    )
-
-
 @contextlib.contextmanager
-def pool(count: int) -> Iterator[Executor]:
+def pool(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes of this machine.  They end with this process, however that ends."""
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(
@@ -344,54 +326,23 @@ def pool(count: int) -> Iterator[Executor]:
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)
-        workers = multiprocessing.active_children()
-        for process in workers:
-            process.kill()
-        for process in workers:
-            process.join()
+        _kill_workers()
         scratch.remove_old(_SCRATCH)
         raise
+    if executor._broken:  # a worker that submit() began after the break does not end by itself
+        _kill_workers()
     executor.shutdown()
+
+
+def _kill_workers() -> None:
+    workers = multiprocessing.active_children()
+    for process in workers:
+        process.kill()
+    for process in workers:
+        process.join()
 
 
 def _begin_worker(parent: int) -> None:
     """Ignore interrupts, which the parent handles, and end when the parent ends, or has ended."""
     forked.end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def check_address(address: str) -> None:
-    """LocalError for what cannot be the address of a Dask scheduler, before anything begins."""
-    if not re.fullmatch(r"(\w+://)?(\[[^]]+\]|[^:/\s]+):\d{1,5}", address):
-        raise LocalError(
-            f"--dask {address} is not HOST:PORT", hint="for example --dask 127.0.0.1:8786"
-        )
-
-
-@contextlib.contextmanager
-def _cluster(address: str) -> Iterator[Executor]:
-    """The workers of a Dask scheduler; at tls://... by the certificates of Dask's configuration.
-
-    Dask trusts every peer that can connect: tasks and answers are pickled Python.
-    """
-    try:
-        distributed = importlib.import_module("distributed")
-    except ImportError:
-        raise CapabilityError(
-            "--dask needs the Python package distributed", hint="pip install distributed"
-        ) from None
-    encrypted = address.startswith("tls://")
-    hint = "check distributed.comm.tls in Dask's configuration; docs/simulator.md has an example"
-    try:
-        client = distributed.Client(
-            address, security=distributed.Security(), timeout="10s", set_as_default=False
-        )
-    except (OSError, ValueError, TypeError) as error:  # TypeError: no certificates
-        raise LocalError(
-            f"no Dask scheduler at {address}: {error}",
-            hint=hint if encrypted else "start one: dask scheduler",
-        ) from None
-    try:
-        yield client.get_executor(pure=False)
-    finally:
-        client.close()

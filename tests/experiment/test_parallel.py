@@ -11,6 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,12 +26,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from datapath.errors import CapabilityError, RemoteError
 from datapath.experiment import parallel
 from datapath.experiment.load import load
 from datapath.experiment.sweep import schedule
 from tests.cli.server import dpctl
 from tests.processes import alive, descendants
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """\
@@ -228,7 +233,8 @@ def test_a_task_takes_its_files_along(file: Path) -> None:
     run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
     collect = experiment.spec.collect
     task = parallel.task(run, collect, experiment.folder, 60, travels=True)
-    assert task.files == {"./mine.py": ALGORITHM.encode()}
+    assert task.files == {"0/mine.py": ALGORITHM.encode()}
+    assert task.spec["cc"]["algo"] == "./0/mine.py:Mine"
     (file.parent / "mine.py").unlink()
     answer = parallel.measure(task)
     assert answer.error is None
@@ -282,6 +288,40 @@ def test_a_file_that_is_no_text_travels(tmp_path: Path) -> None:
     pd.DataFrame({"src": [0], "dst": [1], "bytes": [10_000]}).to_parquet(folder / "f.parquet")
     (folder / "table.yaml").write_text(TABLE)
     travelled(folder / "table.yaml")
+
+
+def test_the_modules_that_a_file_imports_travel_with_it(tmp_path: Path) -> None:
+    """One that the run names too, one that it does not, and one that this one imports."""
+    folder = tmp_path / "from"
+    for part in ("v0", "v1"):
+        (folder / part).mkdir(parents=True)
+        (folder / part / "sizes.cdf").write_text("1000 0\n1000 100\n")
+    text = TWO.replace("./v1/mine.py", "./v0/other.py")
+    (folder / "two.yaml").write_text(text)
+    beside = folder / "v0"
+    beside.joinpath("mine.py").write_text("WINDOW = 20_000\n" + ALGORITHM)
+    beside.joinpath("other.py").write_text(
+        "from half import half_of\nfrom mine import WINDOW\n"
+        + ALGORITHM.replace("100_000", "half_of(WINDOW)").replace('"mine"', '"other"')
+    )
+    beside.joinpath("half.py").write_text(
+        "import two\n\n\ndef half_of(size):\n    return size / two.TWO\n"
+    )
+    beside.joinpath("two.py").write_text("TWO = 2\n")
+    beside.joinpath("no.py").write_text("")
+    experiment = load(folder / "two.yaml", [])
+    (run,) = schedule(experiment.points, experiment.spec.sweep, 1)
+    collect = experiment.spec.collect
+    here = parallel.measure(parallel.task(run, collect, folder, 60, travels=False))
+    task = parallel.task(run, collect, folder, 60, travels=True)
+    of_code = {Path(name).name for name in task.files if name.endswith(".py")}
+    assert of_code == {"mine.py", "other.py", "half.py", "two.py"}
+    shutil.rmtree(folder)
+    # In other processes: an algorithm that is imported keeps its name for the file that had it.
+    tasks = [dataclasses.replace(task, name=f"{number}") for number in range(2)]
+    answers = [there for _, there in parallel.answers(tasks, jobs=2)]
+    assert [there.error for there in answers] == [None, None]
+    assert [there.metrics for there in answers] == [here.metrics, here.metrics]
 
 
 TABLE = """\
@@ -341,6 +381,106 @@ def test_a_worker_of_a_cluster_that_dies_costs_its_own_run_alone(
     error = errors[killing[1].name]
     assert error is not None
     assert "no answer came from its worker: KilledWorker" in error["message"]
+
+
+@pytest.fixture
+def task(file: Path) -> parallel.Task:
+    experiment = load(file, [])
+    run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
+    return parallel.task(run, experiment.spec.collect, file.parent, 60, travels=True)
+
+
+def test_a_scheduler_that_is_lost_ends_the_sweep(task: parallel.Task) -> None:
+    """No run has failed then, and --resume makes them all."""
+    distributed = importlib.import_module("distributed")
+    with (
+        ThreadPoolExecutor(1) as beside,
+        distributed.LocalCluster(
+            n_workers=0, processes=False, protocol="tcp", dashboard_address=None
+        ) as cluster,
+    ):
+        address = cluster.scheduler_address
+        answers = beside.submit(list, parallel.answers([task, task], dask=address))
+        wait_until(lambda: len(cluster.scheduler.tasks) == 2, "both tasks are with the scheduler")
+        cluster.close()
+        with pytest.raises(RemoteError, match=f"scheduler at {address} is gone") as raised:
+            answers.result(LIMIT_S)
+    assert "--resume" in raised.value.hint
+
+
+def test_a_task_that_somebody_cancels_costs_its_own_run_alone(task: parallel.Task) -> None:
+    distributed = importlib.import_module("distributed")
+    with (
+        ThreadPoolExecutor(1) as beside,
+        distributed.LocalCluster(
+            n_workers=0, processes=False, protocol="tcp", dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster.scheduler_address, set_as_default=False) as other,
+    ):
+        answers = beside.submit(list, parallel.answers([task], dask=cluster.scheduler_address))
+        wait_until(lambda: cluster.scheduler.tasks, "the task is with the scheduler")
+        other.cancel([distributed.Future(*cluster.scheduler.tasks, other)], force=True)
+        ((_, answer),) = answers.result(LIMIT_S)
+    assert answer.error is not None
+    assert "no answer came from its worker: FutureCancelledError" in answer.error["message"]
+
+
+def test_workers_without_the_toolkit_end_the_sweep(task: parallel.Task) -> None:
+    dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
+    without = "import sys\nsys.modules['datapath'] = None"
+    with (
+        dask.config.set({"distributed.worker.preload": [without]}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, protocol="tcp", dashboard_address=None
+        ) as cluster,
+        pytest.raises(
+            CapabilityError, match=r"the Dask worker tcp://\S+ cannot make runs: .*datapath"
+        ) as raised,
+    ):
+        list(parallel.answers([task, task], dask=cluster.scheduler_address))
+    assert "install datapath" in raised.value.hint
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_keeps_every_run_from_being_made_ends_the_sweep(
+    task: parallel.Task, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder for temporary files below which no path is short enough for those of a run."""
+    folder = tmp_path
+    while (left := PATH_MAX - 20 - len(str(folder))) > 1:
+        folder /= "x" * min(left - 1, 200)
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(OSError, match="File name too long"):
+        list(parallel.answers([task, task], jobs=jobs))
+
+
+PATH_MAX = 4096
+
+
+def test_a_task_that_a_pool_gets_while_it_breaks_is_lost_with_it(
+    task: parallel.Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """submit() saw the pool whole, and added the task when those that it had were told."""
+    with parallel.pool(1) as executor:
+        with pytest.raises(BrokenProcessPool):
+            executor.submit(os._exit, 1).result()
+        wait_until(lambda: executor._broken, "the pool is broken")
+        submit = executor.submit
+
+        def late(*words: Any) -> Any:
+            broken, executor._broken, executor._shutdown_thread = executor._broken, False, False
+            try:
+                return submit(*words)
+            finally:
+                executor._broken = broken
+
+        monkeypatch.setattr(executor, "submit", late)
+        made = parallel._made(executor, deque([task]), 1)
+        with pytest.raises(StopIteration) as ended:
+            next(made)
+    assert ended.value.value == [task]
 
 
 def test_what_fails_on_a_worker_is_the_runs_failure(file: Path) -> None:
