@@ -80,13 +80,21 @@ def further_runs(
 
 
 def failed_further(experiment: LoadedExperiment, records: Sequence[RunRecord]) -> list[Run]:
-    """The failed runs of earlier rounds, which --resume makes again as those of the file."""
+    """The failed runs of earlier rounds, which --resume makes again as those of the file.
+
+    With them those of their live twins that have not gone well: they would fail again without.
+    """
     spec, most = experiment.spec, experiment.spec.sweep.repetitions
-    failed = {r.name: r.repetition for r in records if r.status != "ok" and r.repetition >= most}
-    if not failed:
+    well = {record.name for record in records if record.status == "ok"}
+    failed = [r for r in records if r.name not in well and r.repetition >= most]
+    wanted = {(key, r.repetition) for r in failed for key in _with_twins(experiment, [r.point])}
+    if not wanted:
         return []
-    runs = schedule(experiment.points, spec.sweep, spec.seed, max(failed.values()) + 1)
-    return [run for run in runs if run.name in failed]
+    repetitions = max(repetition for _, repetition in wanted) + 1
+    runs = schedule(experiment.points, spec.sweep, spec.seed, repetitions)
+    return [
+        run for run in runs if (run.point.key, run.repetition) in wanted and run.name not in well
+    ]
 
 
 def _with_twins(experiment: LoadedExperiment, keys: Iterable[str]) -> set[str]:

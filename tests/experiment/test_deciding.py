@@ -9,7 +9,7 @@ from pathlib import Path
 from datapath import stats
 from datapath.cli import main
 from datapath.experiment import claims
-from datapath.experiment.deciding import all_names, further_runs
+from datapath.experiment.deciding import all_names, failed_further, further_runs
 from datapath.experiment.load import LoadedExperiment, load_text
 from datapath.experiment.store import RunRecord
 from datapath.experiment.sweep import Run, schedule
@@ -217,3 +217,19 @@ def test_a_live_twin_is_repeated_with_the_simulated_point_of_a_claim() -> None:
     runs = further_runs(experiment, made(experiment, 2, 2e9), most=30)
     found = sorted((run.repetition, run.point.axes["hosts"]) for run in runs)
     assert found == [(2, "late"), (2, "live"), (3, "late"), (3, "live")]
+
+
+def test_a_live_twin_that_was_never_made_is_made_with_a_failed_run() -> None:
+    """Without it the simulated run would fail again; one that went well stays."""
+    experiment = load_text(TWINS, Path("twins.yaml"))
+    records = made(experiment, 4, 2e9)
+    for each in records:
+        if each.repetition >= 2 and each.axes["hosts"] == "late":
+            each.status = "failed"
+    records = [
+        each for each in records if each.axes["hosts"] != "live" or each.repetition in (0, 1, 3)
+    ]
+    found = [
+        (run.repetition, run.point.axes["hosts"]) for run in failed_further(experiment, records)
+    ]
+    assert sorted(found) == [(2, "late"), (2, "live"), (3, "late")]
