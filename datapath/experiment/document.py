@@ -119,7 +119,10 @@ def show_path(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Spelled:
-    """A number, a truth value or a null, in the words of the file that has it."""
+    """A number, a truth value or a null, in the words of the file that has it.
+
+    Any other file may have these words: without a tag, and in YAML 1.2, they mean the same.
+    """
 
     text: str
 
@@ -188,7 +191,7 @@ class Document:
         return str(part)
 
     def spelled(self, path: Path) -> Any:
-        """A part as plain data, with Spelled for what is no text."""
+        """A part as plain data, with Spelled for what is no text, where that is possible."""
         part: Any = self.data
         for step in path:
             part = part[step]
@@ -196,7 +199,17 @@ class Document:
             return {key: self.spelled((*path, key)) for key in part}
         if isinstance(part, list):
             return [self.spelled((*path, index)) for index in range(len(part))]
-        return part if isinstance(part, str) else Spelled(self.written(path))
+        text = self.written(path)
+        return Spelled(text) if not isinstance(part, str) and _says(text, part) else part
+
+
+def _says(text: str, value: Any) -> bool:
+    """Whether a file of YAML 1.2 says this value, which is no text, by these words alone."""
+    try:
+        plain = YAML(typ="safe", pure=True).load(text)
+    except _UNREADABLE:
+        return False
+    return type(plain) is type(value) and bool(plain == value)
 
 
 def parse(text: str, file: str, kind: Kind = EXPERIMENT) -> Document:

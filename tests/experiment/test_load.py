@@ -10,7 +10,7 @@ import pytest
 
 from datapath.cc import registry
 from datapath.errors import LocalError
-from datapath.experiment.document import InvalidFile
+from datapath.experiment.document import InvalidFile, parse
 from datapath.experiment.load import load as load_file
 from datapath.experiment.load import load_text
 from datapath.experiment.spec import json_schema
@@ -260,6 +260,26 @@ def test_what_is_resolved_resolves_to_the_same_points(load: Load, tmp_path: Path
     assert [point.key for point in again.points] == [point.key for point in experiment.points]
 
 
+@pytest.mark.parametrize(
+    ("begin", "axis", "values"),
+    [
+        ("", "[010, 0o10, 1e2, ~]", [10, 8, 100.0, None]),
+        ("%YAML 1.1\n---\n", "[010, yes, off, 1:30]", [8, True, False, 90]),
+        ("", "[!!bool yes, !!float 3, !!str 5, !!int '3']", [True, 3.0, "5", 3]),
+    ],
+)
+def test_what_is_resolved_has_the_values_of_the_file(
+    tmp_path: Path, begin: str, axis: str, values: list[object]
+) -> None:
+    """Also of one of YAML 1.1, or with tags; resolved.yaml is of YAML 1.2, without."""
+    text = f"{begin}version: 1\nname: x\nsweep: {{matrix: {{a: {axis}}}}}\n"
+    document = parse(text, "x.yaml")
+    again = parse(to_yaml(document.spelled(())).decode(), "resolved.yaml")
+    for one in (document, again):
+        found = one.data["sweep"]["matrix"]["a"]
+        assert [(type(value), value) for value in found] == [(type(v), v) for v in values]
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 def test_the_text_is_kept_byte_for_byte(tmp_path: Path, line_end: str) -> None:
     path = tmp_path / "x.yaml"
@@ -371,6 +391,8 @@ def test_an_emulated_link_tells_its_rate(tmp_path: Path) -> None:
 
 
 OF_BYTES = "from: 0, to: 1, bytes: 1kB"
+OF_DRAWN = "{from: 0-1, to: 1, distribution: 64B, rate: 188mbit}"
+"""Of two senders one, since the other one would send to itself: 3.7 million flows in 10 s."""
 
 
 @pytest.mark.parametrize(
@@ -384,6 +406,11 @@ OF_BYTES = "from: 0, to: 1, bytes: 1kB"
             f"{{kind: traffic, flows: [{{{OF_BYTES}, count: 999, repeat: 99999, every: 1s}}]}}",
             "9.99e+07 flows would be generated",
         ),
+        (
+            f"{{kind: traffic, duration: 10s, flows: [{', '.join([OF_DRAWN] * 4)}]}}",
+            "1.47e+07 flows would be generated",
+        ),
+        (f"{{kind: traffic, duration: 10s, flows: [{OF_DRAWN}]}}", ""),
         ("{kind: incast, rounds: 100000}", "1e+08 flows would be generated"),
         ("{kind: stream, qps: 1024, pairs: 1}", ""),
         ("{kind: incast, rounds: 10000}", ""),
