@@ -13,6 +13,7 @@ import pydantic
 from pydantic import Field, model_validator
 
 from datapath.cc.spec import HostCc
+from datapath.errors import LocalError
 from datapath.lanes.event_spec import Event
 from datapath.spelling import or_rather
 from datapath.units import DurationNs
@@ -138,6 +139,12 @@ class TrafficGroupsParams(TrafficParams):
             raise ValueError(f"{wrong}: lower count, repeat, rate or duration")
 
 
+def _refuse_many(rows: int, parts: Sequence[Flows]) -> None:
+    """LocalError for a table of so many rows beside the parts that it has."""
+    if wrong := too_many(rows + sum(map(len, parts))):
+        raise LocalError(wrong, hint="lower load, rate or duration, or have fewer events")
+
+
 class TrafficGroups(Traffic):
     """Metrics: goodput, latency_*, fairness, utilisation, fct_* and slowdown_* of finite flows.
 
@@ -194,9 +201,11 @@ class TrafficGroups(Traffic):
         for index, group in enumerate(self.params.flows):
             when = self._phases(index, [] if group.name in planned else events)
             part = self._rows(ctx, index, when, next_qp) if when else table.empty(0)
+            times = 1
             if group.name in planned and self.params.begins_anew(group):
-                starts = sum(group.name in (event.start or ()) for event in about)
-                part = groups.with_held(part, starts)
+                times += sum(group.name in (event.start or ()) for event in about)
+            _refuse_many(len(part) * times, parts)
+            part = groups.with_held(part, times - 1) if times > 1 else part
             part["tag"] += np.uint32(rounds)
             if group.after is not None and len(part):
                 other = self._number(group.after)

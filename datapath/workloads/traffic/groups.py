@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
@@ -22,11 +23,10 @@ from datapath.cc.spec import HostCc
 from datapath.errors import LocalError
 from datapath.spelling import or_rather
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
-from datapath.workloads.traffic.sizes import SizesName
+from datapath.workloads.traffic.sizes import Sizes, SizesName, named
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
-    from datapath.workloads.traffic.sizes import Sizes
 
 _HOSTS_MAX = 65536
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
@@ -252,14 +252,23 @@ def phases(group: FlowGroup, duration_ns: int, cc: int) -> list[Phase]:
 
 
 def most_flows(group: FlowGroup, duration_ns: int) -> int:
-    """That the group can have.  0 if it draws them: schedules.poisson() refuses too many."""
+    """That the group can have; of drawn ones as many as are expected, or 0 if a run alone knows."""
     if group.distribution is not None:
-        return 0
+        return _expected_flows(group, duration_ns)
     each = 1
     if group.rate is not None:
         stop = duration_ns if group.stop is None else group.stop
         each = math.ceil((stop - group.start) * group.rate / (group.size * 8e9))
     return len(group.pairs()) * group.count * group.repeat * each
+
+
+def _expected_flows(group: FlowGroup, duration_ns: int) -> int:
+    if group.rate is None or group.distribution is None or group.file is not None:
+        return 0
+    senders = {one for one in group.senders if set(group.receivers) - {one}}
+    offered_bytes = (end_of(group, duration_ns) - group.start) * group.rate / 8e9
+    mean_bytes = named(group.distribution, Path()).mean_bytes
+    return math.ceil(len(senders) * offered_bytes / mean_bytes)
 
 
 # --- rows ----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from datapath.native import paths
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
-from datapath.workloads.traffic import groups
+from datapath.workloads.traffic import base, groups
 from datapath.workloads.traffic.groups import FlowGroup, Phase
 from tests.workloads.conftest import RunWorkload
 from tests.workloads.test_perftest import environments, values
@@ -237,6 +237,17 @@ def test_the_goodput_of_flows_that_do_not_finish_is_below_the_link_rate(simulate
     found = values(simulate({"duration": "1ms", "drain": "50ms", "flows": [section]})[0])
     assert found["unfinished_share"] == 1
     assert 1e8 < found["goodput"] < 1e9
+
+
+def test_the_rows_of_all_groups_together_are_not_too_many(
+    simulate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups with a share of the link's rate, each of which has about 600 rows."""
+    monkeypatch.setattr(base, "FLOWS_MAX", 1000)
+    drawn = {"from": 0, "to": 2, "distribution": "64B", "load": "5%"}
+    assert 500 < len(simulate({"duration": "6ms", "flows": [drawn]})[1]) < 700
+    with pytest.raises(LocalError, match=r"flows would be generated; the most is 1000"):
+        simulate({"duration": "6ms", "flows": [drawn, drawn]})
 
 
 def test_drawn_flows_repeat_from_the_seed(simulate: Any) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from datapath.errors import LocalError
 from datapath.fabric.flows import UNTIL_STOP
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.sim import SimNetwork
 from datapath.workloads.base import Outcome
+from datapath.workloads.traffic import base
 from datapath.workloads.traffic.orders import Plan
 from tests.workloads.test_perftest import values
 from tests.workloads.traffic.test_watching import MS, PATH, run, topology
@@ -105,6 +107,22 @@ def test_a_run_ends_when_nothing_can_begin_what_is_held(
     assert len(flows) == 1 or (flows["held"] == 0).all()
     assert (rows["delivered_bytes"] == 200_000).all()
     assert "1 GB" in outcome.notes["events"] or "1000000000" in outcome.notes["events"]
+
+
+def test_rows_that_are_held_are_rows_of_the_table(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two flows, and as many again for each event that may start them."""
+    events = [
+        {"when": {"delivered": "100kB"}, "stop": "bulk"},
+        {"when": {"delivered": "200kB"}, "start": "bulk"},
+    ]
+    monkeypatch.setattr(base, "FLOWS_MAX", 3)
+    with (
+        SimNetwork(topology("sim"), PATH, tmp_path) as network,
+        pytest.raises(LocalError, match="4 flows would be generated; the most is 3"),
+    ):
+        run(network, tmp_path, events, FLOWS[2:])
 
 
 NEVER: dict[str, Any] = {"when": {"delivered": "1GB"}, "start": "held"}
