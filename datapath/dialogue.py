@@ -54,6 +54,12 @@ class Dialogue:
         self._silent = False
         self._turn = threading.Lock()
 
+    def check_alive(self) -> None:
+        """RunFailed when it has ended, or was silent once."""
+        if self.process.poll() is not None:
+            raise self._ended()
+        self._check_speaks()
+
     def ask(self, line: str) -> str:
         """Say a line; the answer to it."""
         with self._turn:

@@ -46,6 +46,8 @@ def test_one_that_ends_before_it_is_asked() -> None:
     program = begin("exit 3")
     program.process.wait(10)
     with pytest.raises(RunFailed, match="the script ended with status 3"):
+        program.check_alive()
+    with pytest.raises(RunFailed, match="the script ended with status 3"):
         program.ask("anything")
     program.close()
     program.close()
@@ -61,8 +63,11 @@ def test_one_that_is_killed() -> None:
 def test_one_that_says_nothing_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialogue, "_ANSWER_S", 0.1)
     program = begin("trap '' HUP PIPE TERM; sleep 60 >&- <&- & wait; wait")
+    program.check_alive()
     with pytest.raises(RunFailed, match="the script does not answer"):
         program.hear()
+    with pytest.raises(RunFailed, match="the script does not answer"):
+        program.check_alive()
     program.close()
     assert program.process.returncode == -9
 

@@ -236,6 +236,10 @@ class Emulator:
         finally:
             self._ask("sample")
 
+    def check_alive(self) -> None:
+        """RunFailed when the program has ended, or did not answer once."""
+        self._program.check_alive()
+
     def close(self) -> None:
         """End the program; safe to call twice."""
         self._program.close()

@@ -124,6 +124,11 @@ class Middle:
             )
         return self._emulated
 
+    def check_alive(self) -> None:
+        """RunFailed when the emulator has ended, or did not answer once."""
+        if self._emulated is not None:
+            self._emulated.emulator.check_alive()
+
     def hooks(self) -> dict[str, tuple[Namespace, str]]:
         """Where XDP programs see the packets of a direction, before these are impaired."""
         if self.backend != "bpf":  # the emulator needs the hooks for itself
@@ -230,6 +235,11 @@ class WithMiddle(WithCards):
         """The middle, once the network is there."""
         assert self._middle is not None
         return self._middle
+
+    def check_alive(self) -> None:
+        """As lanes.base.Network; without the emulator nothing passes from host to host."""
+        self.middle.check_alive()
+        super().check_alive()
 
     def set_path(self, path: Path, seed: int, *, held: bool = False) -> None:
         """Apply a `path` section; then cards make new tunnels.

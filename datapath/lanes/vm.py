@@ -172,9 +172,10 @@ class VmNetwork(WithMiddle):
             link.check_alive()
 
     def recover(self) -> bool:
-        """End the programs that a failed run left; False when a guest no longer answers."""
+        """End the programs that a failed run left; False when a guest or the emulator is gone."""
         try:
             self._check_guests()
+            self.middle.check_alive()
             for link in self._links:
                 link.end_programs()
         except DatapathError:

@@ -712,7 +712,11 @@ def test_it_dies_with_its_network_and_alone() -> None:
     with NetnsNetwork(Topology(), "fabric") as network:
         network.set_path(Path(backend="fabric"), 1)
         process = network.emulator()._program.process
+        network.check_alive()
         process.kill()
+        process.wait(10)
+        with pytest.raises(RunFailed, match="the emulator was killed by signal 9"):
+            network.check_alive()
         with pytest.raises(RunFailed, match="the emulator was killed by signal 9"):
             network.path_counters()
     assert process.returncode == -signal.SIGKILL

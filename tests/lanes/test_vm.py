@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from datapath.errors import CapabilityError
+from datapath.errors import CapabilityError, RunFailed
 from datapath.lanes import kernels
 from datapath.lanes.base import Host, Process
+from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.lanes.vm import VmNetwork
 from datapath.native.paths import ROOT
@@ -110,6 +111,20 @@ def test_what_a_failed_run_leaves_is_ended(network: VmNetwork) -> None:
     assert network.recover()
     assert lost.wait(timeout=10) == -signal.SIGKILL
     assert host.run(["pgrep", "-f", "sleep 987"]).returncode == 1
+
+
+def test_a_network_whose_emulator_has_ended_is_of_no_more_use() -> None:
+    """No guest is needed to see it: the middle here is that of namespaces."""
+    network = VmNetwork(Topology(lane="vm", kernel=kernel("backports")), "fabric")
+    with NetnsNetwork(Topology(), "fabric") as other:
+        network._middle = other.middle
+        assert network.recover()
+        process = other.emulator()._program.process
+        process.kill()
+        process.wait(10)
+        assert not network.recover()
+        with pytest.raises(RunFailed, match="the emulator was killed by signal 9"):
+            network.check_alive()
 
 
 def test_consoles_are_kept(network: VmNetwork) -> None:
