@@ -59,9 +59,16 @@ class OpenRun:
         """Direction of the path -> counter -> number since the run began; "queue_bytes" waits."""
         answer, _ = _ask(self, {"ask": "links"})
         links = answer.get("links")
-        if not isinstance(links, dict):
+        if not isinstance(links, dict) or not all(map(_are_counts, links.values())):
             raise _strange(self)
         return links
+
+
+def _are_counts(counters: object) -> bool:
+    """Whether they map names to whole numbers of 64 bits, as those of a link do."""
+    return isinstance(counters, dict) and all(
+        type(number) is int and 0 <= number < 1 << 64 for number in counters.values()
+    )
 
 
 def runs() -> list[OpenRun]:
@@ -106,7 +113,7 @@ def run_on(
     """
     if host != MIDDLE and run.host(host).get("kind") == "ssh":
         return _start(run, host, argv, stdout)
-    _, fds = _ask(run, {"ask": "enter", "host": host})
+    _, fds = _ask(run, {"ask": "enter", "host": host}, take=3)
     if len(fds) != 3:
         raise _strange(run)
     try:
@@ -221,9 +228,13 @@ def _ask(
     request: Mapping[str, Any],
     *,
     send: Sequence[int] = (),
+    take: int = 0,
     patience_s: float | None = _ANSWER_S,
 ) -> tuple[Mapping[str, Any], list[int]]:
-    """One request, one answer with descriptors; LocalError with the run's words if it refuses."""
+    """One request, one answer; LocalError with the run's words if it refuses.
+
+    take: descriptors that may come with the answer; of more, the kernel closes the others.
+    """
     text = json.dumps(request).encode()
     if len(text) > REQUEST_BYTES:
         raise LocalError("the command is too long", hint="put it in a script")
@@ -235,7 +246,7 @@ def _ask(
             if processes.peer(sock) != (run.pid, processes.user(run.pid)):
                 raise RemoteError(f"another process answers in the place of run {run.pid}")
             socket.send_fds(sock, [text], list(send))
-            data, fds, _, _ = socket.recv_fds(sock, _ANSWER_BYTES, 3)
+            data, fds, _, _ = socket.recv_fds(sock, _ANSWER_BYTES, take)
         answer = json.loads(data)
         if not isinstance(answer, dict):
             raise ValueError

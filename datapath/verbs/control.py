@@ -15,6 +15,7 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _NUMBERS = (
     "retransmitted_packets",
     "marked_packets",
 )
+_NUMBER_MAX = 1 << 64  # a double may round the largest number of 64 bits up to it
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,15 @@ def _row(qp: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(row["qpn"])
     for name in _NUMBERS:
         if name in qp:
-            row[name] = qp[name] + 0  # a number
+            row[name] = _number(name, qp[name])
     return row
+
+
+def _number(name: str, told: Any) -> float:
+    """TypeError or ValueError when it is none; an algorithm may set any rate that is finite."""
+    if not 0 <= told <= (sys.float_info.max if name == "pacing_rate_bps" else _NUMBER_MAX):
+        raise ValueError(told)
+    return told + 0  # type: ignore[no-any-return]  # a truth value is none
 
 
 def _changed(device: Device, request: str) -> int:

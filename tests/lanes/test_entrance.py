@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +16,7 @@ from pathlib import Path as FilePath
 
 import pytest
 
+from datapath.cli import top
 from datapath.errors import LocalError, RemoteError
 from datapath.lanes import visiting
 from datapath.lanes.entrance import Entrance
@@ -164,6 +167,67 @@ def test_an_impostor_is_not_taken_for_a_run() -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+HOSTILE = """
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind(f"\\0datapath-run:{os.getpid()}:1")
+s.listen(9)
+spare = os.open("/dev/null", os.O_RDONLY)
+print("ready", flush=True)
+while True:
+    visitor = s.accept()[0]
+    visitor.recv(4096)
+    socket.send_fds(visitor, [sys.argv[1].encode()], [spare] * 3)
+"""
+
+
+@contextlib.contextmanager
+def hostile(answer: object) -> Iterator[int]:
+    """A process that answers like this whatever it is asked, with descriptors; its PID."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOSTILE, json.dumps(answer)], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"x": 5},
+        {"x": [1]},
+        {"x": {"passed": "1"}},
+        {"x": {"passed": None}},
+        {"x": {"passed": True}},
+        {"x": {"passed": 1.5}},
+        {"x": {"passed": -1}},
+        {"forward": {"passed": 1}, "x": {"passed": 1 << 64}},
+    ],
+)
+def test_no_counters_are_believed_that_a_link_cannot_have(links: object) -> None:
+    """Whoever samples all runs goes on without this one."""
+    with hostile({"version": 1, "links": links}) as pid:
+        (run,) = (run for run in visiting.runs() if run.pid == pid)
+        with pytest.raises(RemoteError, match=f"process {pid} does not answer as a run does"):
+            run.links()
+        assert [key for key in top.sample().links if key[0] == pid] == []
+
+
+def test_descriptors_that_nobody_asked_for_are_not_taken() -> None:
+    """Who samples each second would have none left after minutes."""
+    links = {"x": {"passed": (1 << 64) - 1}}
+    with hostile({"version": 1, "links": links}) as pid:
+        before = len(list(FilePath("/proc/self/fd").iterdir()))
+        (run,) = (run for run in visiting.runs() if run.pid == pid)
+        assert run.links() == links
+        assert len(list(FilePath("/proc/self/fd").iterdir())) == before
 
 
 def test_kill_9_of_the_owner_ends_the_visit_and_leaves_nothing() -> None:

@@ -143,6 +143,11 @@ ANSWERS = {
     "a QP without a number": [answer({**qp(1), "qpn": "x"})],
     "a long number": [answer({**qp(1), "qpn": 10**400})],
     "a rate that is none": [answer({**qp(1), "srtt_ns": "x"})],
+    "a count that no float can hold": [answer({**qp(1), "delivered_bytes": 10**400})],
+    "a count beyond 64 bits": [answer({**qp(1), "sent_packets": 1 << 65})],
+    "a negative count": [answer({**qp(1), "marked_packets": -1})],
+    "a rate without end": [answer({**qp(1), "pacing_rate_bps": float("inf")})],
+    "a window that is no number": [answer({**qp(1), "cwnd_bytes": float("nan")})],
     "parameters that are none": [answer({**qp(1), "params": "a=b c"})],
     "an error that is no text": [b'{"error": {}}'],
     "the same for ever": [answer(qp(1), more=1)],
@@ -161,6 +166,14 @@ def test_no_answer_is_believed_that_a_device_cannot_give(
     assert f"process {pid}" in str(caught.value)
     with hostile(*ANSWERS[kind]) as pid:
         assert honest in listed(capsys)
+
+
+def test_numbers_up_to_the_largest_of_a_device_are_believed() -> None:
+    """A double may round the largest count up, and an algorithm may set any rate."""
+    largest = {"min_rtt_ns": 1 << 64, "pacing_rate_bps": sys.float_info.max}
+    with hostile(answer({**qp(1), **largest})) as pid:
+        (row,) = control.algorithms(control.devices(pid))
+    assert largest.items() <= row.items()
 
 
 ENDLESS = """
