@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
@@ -22,9 +23,11 @@ import typer
 
 from datapath.cli.output import until_interrupted
 from datapath.cli.top import Sample, sample
-from datapath.errors import LocalError
+from datapath.errors import DatapathError, LocalError
+from datapath.terminal import printable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_PLAIN = "text/plain; charset=utf-8"
 _SCRAPE_S = 10.0
 """Most time that a client may take for its request."""
 
@@ -97,7 +100,8 @@ def metrics(
     """Print the counters of QPs and links as Prometheus reads them, or serve them by HTTP.
 
     They are those of `dpctl top`: all programs with a device of ours, and the links of the
-    experiments that run on this machine. With --port they are served at /metrics until ^C.
+    experiments that run on this machine. With --port they are served at /metrics until ^C;
+    while PROGRAM is not there, the answer is 503 with the reason.
     docs/grafana.json is a dashboard for Grafana.
 
     \b
@@ -198,9 +202,15 @@ def _server(listening: socket.socket, take: Callable[[], Sample]) -> Iterator[Th
             if self.path.split("?")[0] not in ("/metrics", "/"):
                 self.send_error(404, "look at /metrics")
                 return
-            body = text(take()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
+            status, kind = HTTPStatus.OK, CONTENT_TYPE
+            try:
+                told = text(take())
+            except (DatapathError, OSError) as error:  # the program is not there, say
+                status, kind = HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN
+                told = f"{printable(error)}\n"
+            body = told.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -258,4 +268,5 @@ def _lines(metric: Metric, values: Sequence[tuple[Mapping[str, Any], float]]) ->
 
 
 def _escaped(label: str) -> str:
+    label = printable(label, keep="\n")
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -110,6 +110,27 @@ def test_serving_ends_by_a_signal_without_a_word() -> None:
     assert process.returncode == 130
 
 
+def test_a_program_that_is_not_there_is_told_until_it_comes() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "datapath.cli", "metrics", "no-such-prog", "--port", "0"],
+        env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        where = process.stderr.readline().strip()
+        for _ in range(2):
+            with pytest.raises(urllib.error.HTTPError, match="503") as caught:
+                urllib.request.urlopen(where, timeout=60)
+            assert caught.value.read() == b"no program no-such-prog has a device of ours open\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[1] == ""
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = str(held.getsockname()[1])
@@ -141,6 +162,14 @@ def test_the_format() -> None:
     assert drops["full queue"] == 2
     assert found["datapath_link_queue_bytes"] == [({"run": "42", "link": "forward"}, 1500)]
     assert metrics.text(top.Sample(0.0)) == ""
+
+
+def test_labels_from_other_processes_can_be_read() -> None:
+    """They may hold halves of characters, which no text in UTF-8 has, and control characters."""
+    taken = top.Sample(0.0, {}, {(42, "a\ud800\x00"): dict(LINK)})
+    found = parsed(metrics.text(taken).encode().decode())
+    ((labels, _),) = found["datapath_link_queue_bytes"]
+    assert labels == {"run": "42", "link": r"a\\ud800\\x00"}
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:
