@@ -84,7 +84,8 @@
       svg.addEventListener("pointerdown", (event) => this.pressed(event));
       svg.addEventListener("pointerup", (event) => this.released(event));
       svg.addEventListener("pointerleave", () => this.hide());
-      svg.addEventListener("pointercancel", () => this.hide());
+      svg.addEventListener("pointercancel", () => this.dropped());
+      svg.addEventListener("lostpointercapture", () => this.from && this.dropped());
       svg.addEventListener("dblclick", () => this.zoom(this.whole));
       svg.addEventListener("keydown", (event) => this.key(event));
       svg.addEventListener("blur", () => this.hide());
@@ -129,6 +130,12 @@
       if (Math.abs(end - x) < 4) return;
       const other = Math.min(Math.max(this.time(pane, end), this.shown[0]), this.shown[1]);
       this.zoom([Math.min(time, other), Math.max(time, other)]);
+    }
+    // A drag that ends without a choice: the browser has taken the pointer, to scroll the page say.
+    dropped() {
+      this.from = undefined;
+      this.choice.removeAttribute("width");
+      this.hide();
     }
     key(event) {
       const [from, to] = this.shown, length = to - from;

@@ -19,8 +19,10 @@ function columns(table) {
 }
 
 function key(row, column) {
-  const text = row.cells[column].firstChild ? row.cells[column].firstChild.textContent.trim() : "";
-  const number = parseFloat(text.replaceAll(",", ""));
+  const cell = row.cells[column];
+  const text = cell.firstChild ? cell.firstChild.textContent.trim() : "";
+  // Values of an axis have units of their own, which data-sort has in one.
+  const number = parseFloat(cell.dataset.sort ?? text.replaceAll(",", ""));
   return [Number.isNaN(number) ? Infinity : number, text];
 }
 

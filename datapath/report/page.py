@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from datapath.disk import disk_errors, write_atomic
 from datapath.report import claims, display, plots, plotspec, provenance, tables
 from datapath.report.claims import where_text
-from datapath.report.folder import Failure, ResultFolder, read, sequence
+from datapath.report.folder import NOT_VARIED, Failure, ResultFolder, read, sequence
 from datapath.spelling import counted
 from datapath.terminal import LAYOUT, printable
 
@@ -66,21 +66,22 @@ def build(
     tell: called with a line for each plot that is left out, and why.
     """
     result = read(result_folder)
-    context = _context(result)
+    folder = out or result.path
+    context = _context(result, beside=folder.resolve() == result.path.resolve())
     page = _template().render(context)
     if tell is not None:
         for line in context["left_out"]:
             tell(line)
-    target = (out or result.path) / "report.html"
-    with disk_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    target = folder / "report.html"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     write_atomic(target, page.encode())
     return target
 
 
 def render(result: ResultFolder) -> str:
     """The page as text."""
-    return _template().render(_context(result))
+    return _template().render(_context(result, beside=True))
 
 
 @functools.cache
@@ -109,7 +110,8 @@ def _shown(value: Any) -> Any:
     return value if hasattr(value, "__html__") else printable(value, keep=LAYOUT)
 
 
-def _context(result: ResultFolder) -> dict[str, Any]:
+def _context(result: ResultFolder, *, beside: bool) -> dict[str, Any]:
+    """beside: the page lies in the result folder, so that links lead to the files there."""
     judged = claims.rows(result)
     summary = tables.medians(result.frame, result.axes)
     drawn, remarks = plots.draw_all(result)
@@ -119,6 +121,7 @@ def _context(result: ResultFolder) -> dict[str, Any]:
         "name": result.name,
         "description": result.description,
         "folder": result.path.resolve().name,
+        "beside": beside,
         "verdict": claims.verdict(result, judged),
         "claims": judged,
         "claims_asked": bool(sequence(result.report.get("expect"))),
@@ -136,6 +139,7 @@ def _context(result: ResultFolder) -> dict[str, Any]:
         "baseline": where_text(result.sweep.get("baseline")),
         "ratio_tables": _ratio_tables(result),
         "table_axes": result.axes,
+        "axis_numbers": {axis: _axis_numbers(result, axis) for axis in result.axes},
         "point_tables": _point_tables(result, summary),
         "silent_points": _silent_points(result, summary),
         "failures": [_failure(failure) for failure in result.failures],
@@ -153,6 +157,12 @@ def _context(result: ResultFolder) -> dict[str, Any]:
 
 
 # --- tables
+
+
+def _axis_numbers(result: ResultFolder, axis: str) -> dict[str, float]:
+    """The values of an axis of numbers in one unit, by which a table is sorted."""
+    values = [value for value in result.axis_values(axis) if value != NOT_VARIED]
+    return dict(zip(values, plotspec.numeric(values) or (), strict=False))
 
 
 def _point_tables(result: ResultFolder, summary: pd.DataFrame) -> list[PointTable]:

@@ -187,7 +187,7 @@ def repeat(result: ResultFolder) -> Row:
     tree = mapping(manifest.get("git"))
     return {
         "command": shlex.join(argv),
-        "fallback": shlex.join(["./dpctl", "run", f"{result.path}/experiment.yaml"]),
+        "fallback": shlex.join(["./dpctl", "run", f"{result.path.resolve().name}/experiment.yaml"]),
         "revision": str(tree.get("commit") or ""),
         "version": str(tree.get("version") or ""),
         "cwd": str(manifest.get("cwd") or ""),
@@ -197,7 +197,7 @@ def repeat(result: ResultFolder) -> Row:
 
 
 def files(result: ResultFolder) -> list[Row]:
-    """Files beside the page, for relative links."""
+    """The files of the result folder."""
     wanted = {
         "runs.parquet": "every number: one row per run and metric, base units",
         "claims.json": "the claims, as judged",

@@ -174,6 +174,26 @@ def test_zoom(browser: Browser, figure: dict[str, Any]) -> None:
     assert browser.run(ticks) == pytest.approx(before)
 
 
+def test_a_drag_that_the_browser_takes_over_ends(browser: Browser, figure: dict[str, Any]) -> None:
+    """A touch that becomes a scroll of the page leaves neither reading nor rectangle."""
+    y = figure["top"] + figure["height"] / 2
+    places = [figure["left"] + share * figure["width"] for share in (0.4, 0.6)]
+
+    def touch(kind: str, *at: float) -> None:
+        points = [{"x": x, "y": y} for x in at]
+        browser.call("Input.dispatchTouchEvent", type=f"touch{kind}", touchPoints=points)
+
+    touch("Start", places[0])
+    touch("Move", places[1])
+    chosen = "document.querySelector('svg[data-panes] .choice').hasAttribute('width')"
+    assert browser.run(chosen)
+    touch("Cancel")
+    assert not browser.run(chosen)
+    assert reading(browser) == ""
+    browser.mouse("moved", places[1], y)
+    assert not browser.run(chosen)
+
+
 def test_keys(browser: Browser, figure: dict[str, Any]) -> None:
     browser.run("document.querySelector('svg[data-panes]').focus()")
     browser.key("ArrowRight")

@@ -68,6 +68,11 @@ def test_a_report_and_its_plots_may_go_elsewhere(
     assert {plot.parent for plot in plots} == {out / "plots"}
     assert all(path.stat().st_size for path in (page, *plots))
     assert sorted(whole.rglob("*")) == before
+    elsewhere = Page(page.read_text())
+    links = [e.attributes["href"] for e in elsewhere.all("a") if "download" not in e.attributes]
+    assert [link for link in links if not link.startswith("#")] == []
+    assert "Files of the result folder runs.parquet" in elsewhere.text("repeat")
+    assert elsewhere.rows("failures")[0][3].startswith("logs/")
 
 
 def test_links_lead_to_what_is_there(page: Page, whole: Path) -> None:
@@ -155,6 +160,19 @@ def test_long_tables_can_be_sorted(page: Page) -> None:
     names = {e.attributes.get("class", "") for e in page.all("table", "points")}
     assert names == {"dense sortable", ""}  # the other has the notes
     assert {e.attributes.get("class", "") for e in page.all("table", "ratios")} == {"sortable"}
+
+
+def test_values_of_an_axis_are_sorted_by_what_they_stand_for(tmp_path: Path) -> None:
+    """Not by the number before the unit; names have no number to be sorted by."""
+    folder = folders.write(tmp_path / "r", repetitions=1, samples=False)
+    table = pd.read_parquet(folder / "runs.parquet")
+    table["path.loss"] = table["path.loss"].map({"0": "64KiB", "1%": "1MiB"})
+    table.to_parquet(folder / "runs.parquet")
+    page = Page(report.build(folder).read_text())
+    for section in ("points", "ratios"):
+        cells = [e for e in page.all("td", section) if e.attributes.get("class") == "axis"]
+        told = {(e.text, e.attributes.get("data-sort")) for e in cells}
+        assert {("64KiB", "65536.0"), ("1MiB", "1048576.0"), ("dp-udp", None)} <= told
 
 
 def test_a_series_has_one_colour_in_all_plots(page: Page) -> None:
@@ -264,8 +282,11 @@ def test_configuration_is_whole(page: Page, whole: Path) -> None:
     assert shown == " ".join((whole / "resolved.yaml").read_text().split())
 
 
-def test_the_same_folder_gives_the_same_page(whole: Path, page: Page) -> None:
-    assert report.build(whole).read_text() == page.markup
+def test_the_same_folder_gives_the_same_page(whole: Path, page: Page, tmp_path: Path) -> None:
+    """However the folder is named."""
+    (tmp_path / "link").symlink_to(whole)
+    assert report.build(tmp_path / "link").read_text() == page.markup
+    assert f"./dpctl run {whole.name}/experiment.yaml" in page.text("repeat")
 
 
 def test_nothing_but_the_page_is_left_behind(tmp_path: Path) -> None:
