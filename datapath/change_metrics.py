@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from datapath import series
 from datapath.metric_kind import MetricKind
 
 if TYPE_CHECKING:
@@ -56,26 +57,22 @@ def metrics(sampled: Sampled) -> Mapping[str, float]:
 
 
 def rates(sending: Flows, interval_ns: int = 0) -> Rates | None:
-    """None: there are too few samples for a window.  interval_ns: as Sampled has it.
-
-    A flow that ends soon after a sample has a last one then: its own interval says nothing.
-    """
+    """None: there are too few samples for a window.  interval_ns: as Sampled has it."""
     import numpy as np
 
-    series = [(rows["time_ns"].to_numpy(float), rows["delivered_bytes"].to_numpy())
+    counts = [(rows["time_ns"].to_numpy(float), rows["delivered_bytes"].to_numpy())
               for _, _, rows in sending]  # fmt: skip
-    series = [(at[np.isfinite(sent)], sent[np.isfinite(sent)]) for at, sent in series]
-    gaps = [float(np.median(np.diff(at))) for at, _ in series if len(at) > 1]
-    interval = max(min(gaps), interval_ns) if gaps else 0
+    counts = [(at[np.isfinite(sent)], sent[np.isfinite(sent)]) for at, sent in counts]
+    interval = series.sampling_interval_ns((at for at, _ in counts), interval_ns)
     if interval <= 0:
         return None
-    first, last = min(at[0] for at, _ in series), max(at[-1] for at, _ in series)
+    first, last = min(at[0] for at, _ in counts), max(at[-1] for at, _ in counts)
     window = _WINDOW_SAMPLES * interval
     grid = np.arange(first, last - window, interval)
     if not len(grid):
         return None
     lines, begins = [], []
-    for at, sent in series:
+    for at, sent in counts:
         begin, end = _part(at, sent)
         line = (np.interp(grid + window, at, sent) - np.interp(grid, at, sent)) * 8e9 / window
         line[(grid < begin) | (grid + window > end)] = np.nan

@@ -232,16 +232,19 @@ def read_file(path: Path, host: str | None) -> SeriesFile:
     ]
     fields = [("time_ns", "<u8"), ("id", "<u8"), *((name, "<f8") for name in names)]
     count = max(0, len(content) - header_bytes) // row_bytes
-    rows = np.frombuffer(content, np.dtype(fields), count, header_bytes)
     said = name.rstrip(b"\0").decode("utf-8", "replace")
-    frame = table(
-        host=None if kind == KIND_LINK else host,
-        time_ns=rows["time_ns"].astype(np.int64) + (real_ns - mono_ns),
-        qp=rows["id"].astype(np.int64) if kind == KIND_FLOW else None,
-        link=said if kind == KIND_LINK else None,
-        tunnel=said if kind == KIND_TUNNEL else None,
-        **{name: rows[name] for name in names},
-    )
+    try:
+        rows = np.frombuffer(content, np.dtype(fields), count, header_bytes)
+        frame = table(
+            host=None if kind == KIND_LINK else host,
+            time_ns=rows["time_ns"].astype(np.int64) + (real_ns - mono_ns),
+            qp=rows["id"].astype(np.int64) if kind == KIND_FLOW else None,
+            link=said if kind == KIND_LINK else None,
+            tunnel=said if kind == KIND_TUNNEL else None,
+            **{name: rows[name] for name in names},
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RunFailed(f"{path.name} is damaged: {error}") from None
     return SeriesFile(frame, rows_left_out, flows_left_out)
 
 
@@ -262,6 +265,18 @@ class Sampled(NamedTuple):
     sending: Flows
     events_ns: Sequence[int] = ()
     interval_ns: int = 0
+
+
+def sampling_interval_ns(times: Iterable[Any], asked_ns: int = 0) -> float:
+    """Time between the samples of flows, that of the shortest; 0: no flow has two.
+
+    times: of the samples of each flow, ns.  asked_ns: the least, 0: not known.  A flow that ends
+    soon after a sample has a last one then, so its own gap says nothing.
+    """
+    import numpy as np
+
+    gaps = [float(np.median(np.diff(at))) for at in times if len(at) > 1]
+    return max(min(gaps), asked_ns) if gaps else 0.0
 
 
 def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:

@@ -137,6 +137,24 @@ def test_a_file_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:
     assert math.isnan(found.frame["queue_bytes"][0])
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"rtt_ns", b"rtt_\xffs"),
+        (b"rtt_ns", b"host\0\0"),
+        (b"rtt_ns\0\0\0\0", b"cwnd_bytes"),
+        (struct.pack("<Q", 1_000_000_000_000), b"\xff" * 8),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, old: bytes, new: bytes) -> None:
+    file = tmp_path / "a.series"
+    whole = content(3)
+    assert whole.count(old) == 1
+    file.write_bytes(whole.replace(old, new))
+    with pytest.raises(RunFailed, match=r"^a\.series is damaged: "):
+        series.read_file(file, "host0")
+
+
 def test_a_file_of_a_link_names_it(tmp_path: Path) -> None:
     file = tmp_path / "a.series"
     file.write_bytes(content(2, kind=1))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datapath import foreign
+from datapath import foreign, units
 from datapath.errors import LocalError
 from datapath.experiment.axes import RESULT_COLUMNS, TABLE_COLUMNS
 from datapath.experiment.document import BYTES_MAX, Spelled, parse
@@ -90,6 +90,20 @@ class ResultFolder:
     def runs_planned(self) -> int:
         """Runs that the sweep is made of; 0 when the manifest does not say."""
         return _int(self.manifest.get("runs_planned"))
+
+    @property
+    def interval_ns(self) -> int:
+        """Time from one sample of series to the next, as collect has it; 0: not known.
+
+        Where it is an axis of the sweep, the shortest.
+        """
+        axis = "collect.interval"
+        told = mapping(self.resolved.get("collect")).get("interval")
+        asked = self.axis_values(axis) if axis in self.axes else [axis_text(told)]
+        try:
+            return min(map(units.parse_duration_ns, asked), default=0)
+        except ValueError:
+            return 0
 
     @property
     def baseline(self) -> dict[str, list[str]]:

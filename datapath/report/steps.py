@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from datapath.series import sampling_interval_ns
+
 Values = NDArray[np.float64]
 
 _MOST = 200
@@ -25,14 +27,15 @@ class Line:
     high: Values | None = None
 
 
-def grid(flows: Sequence[Values]) -> Values:
+def grid(flows: Sequence[Values], interval_ns: int = 0) -> Values:
     """Ends of the steps of time, ns: no more than a few hundred, none shorter than a sample.
 
-    flows: the times of their samples, ns.
+    flows: the times of their samples, ns.  interval_ns: that was asked for between them, 0: not
+    known.
     """
     end = max((float(times[-1]) for times in flows if len(times)), default=0.0)
-    gaps = [float(np.median(np.diff(times))) for times in flows if len(times) > 1]
-    steps = min(_MOST, int(end / min(gaps)) if gaps and min(gaps) > 0 else 1)
+    interval = sampling_interval_ns(flows, interval_ns)
+    steps = min(_MOST, int(end / interval) if interval > 0 else 1)
     return np.linspace(0.0, max(end, 1.0), max(1, steps) + 1)
 
 

@@ -138,7 +138,7 @@ def _drawn(
     """The figure with panels of these quantities, and how many combinations there are."""
     columns = canvas.panels(result, spec, kept)
     figure, axes = _figure(len(names), min(len(columns), _COLUMNS))
-    drawing = Drawing(result, spec, colours, figure, _grid(traces))
+    drawing = Drawing(result, spec, colours, figure, _grid(result, traces))
     for panel, below in zip(columns, zip(*axes, strict=True), strict=False):
         below[0].set_title(panel.title, loc="left", color=MUTED)
         for name, ax in zip(names, below, strict=True):
@@ -242,11 +242,11 @@ def _has(name: str, traces: Mapping[Any, Sequence[Trace]], *, asked: bool) -> bo
     return bool(known) and (asked or name not in _SILENT_AT_ZERO or max(known) > 0)
 
 
-def _grid(traces: Mapping[Any, Sequence[Trace]]) -> Values:
+def _grid(result: ResultFolder, traces: Mapping[Any, Sequence[Trace]]) -> Values:
     from datapath.report import steps
 
     every = [trace for found in traces.values() for trace in found if trace.role == "flow"]
-    return steps.grid([trace.times for trace in every])
+    return steps.grid([trace.times for trace in every], result.interval_ns)
 
 
 def _lines(traces: Sequence[Trace], quantity: Quantity, grid: Values) -> list[Line]:

@@ -195,6 +195,23 @@ def test_flows_are_known_without_the_series_delivered(tmp_path: Path) -> None:
     assert np.nanmax(rtt) == 50_000
 
 
+@pytest.mark.parametrize("interval", ["1ms", None])
+def test_a_short_flow_does_not_shorten_the_steps(tmp_path: Path, interval: str | None) -> None:
+    """It is sampled once, and at its end; the steps are those that were asked for, if known."""
+    short = flow(30, 0, count=2).assign(time_ns=[50_000_000, 50_005_000])
+    settings = plot(metric="cwnd", where={"stack": ["dp-udp"]}, repetition=0)
+    folder = collected(tmp_path / "r", [flow(10, 0, count=100), short], plots=[settings])
+    if interval:
+        yaml = YAML(typ="safe", pure=True)
+        resolved = yaml.load((folder / "resolved.yaml").read_text())
+        resolved["collect"] = {**COLLECT, "interval": interval}
+        with (folder / "resolved.yaml").open("w") as stream:
+            yaml.dump(resolved, stream)
+    ((cwnd, _),), caption = lines(folder)
+    assert ("A step is 1 ms" in caption.replace("\N{NO-BREAK SPACE}", " ")) == bool(interval)
+    assert len(cwnd) == (100 if interval else 201)
+
+
 def test_a_quantity_without_a_value_gets_no_panel(tmp_path: Path) -> None:
     """Of flows that one sample each tells of no rate is known."""
     parts = [flow(qp, 0, count=2).tail(1).assign(time_ns=qp * 1000) for qp in (10, 20, 30)]
