@@ -140,8 +140,8 @@ def _bash(commands: list[Command]) -> list[str]:
     lines += [
         '    case "$values$word" in -*) words=$options ;; esac',
         '    [ -z "$values" ] || words=$values',
-        '    COMPREPLY=($(compgen -W "$words" -- "$word"))',
-        '    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$word"))',
+        '    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")',
+        '    [ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$word")',
         "}",
         "complete -o filenames -F _dpctl dpctl ./dpctl",
     ]

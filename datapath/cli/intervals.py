@@ -20,7 +20,8 @@ _EACH_S = 1.0
 class Intervals:
     """Says what the QPs of this process's programs do, from construction to close().
 
-    say: prints a line, from another thread.
+    say: prints a line, from another thread.  Not of the first second: a rate is that between two
+    counts.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,12 +89,25 @@ def _experiment_row(file: Path) -> dict[str, Any]:
 
 
 def result_folders(root: Path) -> list[Path]:
-    """The folders of results and of comparisons below `root`, oldest first."""
+    """The folders of results and of comparisons below `root`, by when they were begun."""
     from datapath.experiment.revisions import ABOUT
 
     marks = ("manifest.json", ABOUT)
-    found = {path.parent for mark in marks for path in root.glob(f"*/{mark}")}
-    return sorted(found, key=lambda folder: (folder.stat().st_mtime, folder))
+    begun = {path.parent: _begun(path) for mark in marks for path in root.glob(f"*/{mark}")}
+    return sorted(begun, key=lambda folder: (begun[folder], folder))
+
+
+def _begun(mark: Path) -> float:
+    """When a run or comparison began, by its file: a report that is made anew changes the folder.
+
+    A comparison writes its file when it begins, and does not tell the time in it.
+    """
+    told = _json(mark)
+    try:
+        began = datetime.fromisoformat(told["started"])
+        return began.replace(tzinfo=began.tzinfo or UTC).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return mark.stat().st_mtime
 
 
 def _row(folder: Path) -> dict[str, Any]:

@@ -374,10 +374,11 @@ class SimNetwork:
             if len(first) < series.qps or key in first:
                 first.setdefault(key, row)
         graph = simulation.graph
+        hosts = set(graph.names[: graph.hosts])
         queues = [
             index
             for index, name in enumerate(graph.link_names())
-            if name.partition(">")[0] not in graph.names[: graph.hosts]
+            if name.partition(">")[0] not in hosts
         ]
         return Sampling(series.interval_ns, list(first.values()), queues[: series.qps])
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import shutil
@@ -32,7 +33,7 @@ def results(tmp_path: Path) -> Path:
         folder = tmp_path / "results" / f"r{number}"
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text("{}")
-        os.utime(folder, (number, number))
+        os.utime(folder / "manifest.json", (number, number))
     return tmp_path / "results"
 
 
@@ -66,6 +67,16 @@ def test_the_five_newest_results_stay(results: Path) -> None:
     assert (code, left(results)) == (0, ["r3", "r4", "r5", "r6", "r7"])
     for name in ("r0", "r1", "r2"):
         assert f"results/{name}" in said
+
+
+def test_a_report_made_again_does_not_make_a_result_younger(results: Path) -> None:
+    """Its file changes the time of the folder; the run began when it did."""
+    for number in range(8):
+        manifest = {"started": f"2026-01-0{number + 1}T00:00:00+00:00"}
+        (results / f"r{number}" / "manifest.json").write_text(json.dumps(manifest))
+    assert shared()("report", "results/r0", cwd=results.parent).code == 0
+    code, _ = clean(results, "--yes", "--keep", 1)
+    assert (code, left(results)) == (0, ["r7"])
 
 
 @pytest.mark.parametrize(("keep", "stays"), [(0, 0), (3, 3), (8, 8), (11, 8)])
@@ -113,9 +124,7 @@ def test_comparisons_are_results(results: Path) -> None:
     """They count among them, by their age; one that goes on stays."""
     for number in (1, 2, 3):
         (results / f"r{number}" / "manifest.json").rename(results / f"r{number}" / "compare.json")
-        os.utime(results / f"r{number}", (number, number))
     with locked(results / "r1"):
-        os.utime(results / "r1", (1, 1))
         code, said = clean(results, "--yes", "--keep", 5)
     assert (code, left(results)) == (0, ["r1", "r3", "r4", "r5", "r6", "r7"])
     assert "results/r1 is being written, and stays" in said
@@ -151,7 +160,6 @@ def test_a_folder_that_cannot_be_made_ready_is_not_locked(tmp_path: Path) -> Non
 
 def test_a_folder_that_takes_no_lock_is_named(results: Path) -> None:
     (results / "r0" / ".lock").symlink_to("elsewhere")
-    os.utime(results / "r0", (0, 0))
     code, said = clean(results, "--yes", "--keep", 7)
     assert (code, len(left(results))) == (2, 8)
     assert "results/r0 is not deleted whole: " in said

@@ -72,6 +72,15 @@ def test_bash(
     assert ("run" in out.split()) == (words == "dpctl ''")
 
 
+def test_bash_takes_a_name_with_blanks_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script("bash", tmp_path, capsys)
+    (tmp_path / "my experiment.yaml").touch()
+    out = answer(["bash"], f"cd {tmp_path}\n" + BASH.format(script=path, words="dpctl run my"))
+    assert out.splitlines() == ["my experiment.yaml"]
+
+
 def test_fish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = script("fish", tmp_path, capsys)
     out = answer(["fish", "--no-config"], f"source {path}; complete -C 'dpctl cc '")
