@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -148,19 +149,73 @@ def test_jain_index_leaves_out_what_is_not_a_number() -> None:
 
 
 def test_the_sign_test_is_exact() -> None:
-    assert stats.sign_p([1.1] * 6) == 2 / 2**6
-    assert stats.sign_p([1.1] * 7 + [0.9]) == 2 * 9 / 2**8
-    assert stats.sign_p([1.1, 0.9]) == 1
-    assert stats.sign_p([1, 1, float("nan")]) == 1
+    assert stats.sign_p([0.1] * 6) == 2 / 2**6
+    assert stats.sign_p([0.1] * 7 + [-0.1]) == 2 * 9 / 2**8
+    assert stats.sign_p([0.1, -0.1]) == 1
+    assert stats.sign_p([0, 0, float("nan")]) == 1
 
 
-def test_the_rank_sum_test_counts_orders() -> None:
-    """Of 70 orders of four and four values two are as far apart as these."""
-    p = stats.rank_sum_p([5, 6, 7, 8], [1, 2, 3, 4], stats.rng(1))
-    assert p == pytest.approx(2 / 70, abs=0.006)
-    assert p >= stats.least_rank_sum_p(4, 4) - 0.006
-    assert stats.rank_sum_p([1, 1, 1], [1, 1], stats.rng(1)) == 1
-    assert stats.rank_sum_p([], [1], stats.rng(1)) == 1
+def orders_as_far_apart(values: list[float], baseline: list[float]) -> float:
+    """Twice the smaller tail of the rank sums, with every order tried."""
+    ranks = scipy.stats.rankdata([*values, *baseline])
+    every = itertools.combinations(range(len(ranks)), len(values))
+    sums = np.array([ranks[list(order)].sum() for order in every])
+    seen = ranks[: len(values)].sum()
+    return min(1.0, 2 * min(np.mean(sums <= seen), np.mean(sums >= seen)))
+
+
+@pytest.mark.parametrize(
+    ("values", "baseline"),
+    [
+        ([5, 6, 7, 8], [1, 2, 3, 4]),
+        ([1, 2, 3], [4, 5, 6, 7, 8]),
+        ([1, 4, 6, 9, 11], [2, 3, 8]),
+        ([1, 1, 2, 3], [1, 3, 3, 3, 4]),
+        ([0, 0, 0, 500, 500], [0, 0, 0, 0, 0]),
+        ([1, 1, 1], [1, 1]),
+        ([3], [1, 1]),
+    ],
+)
+def test_the_rank_sum_test_counts_every_order(values: list[float], baseline: list[float]) -> None:
+    for sides in ((values, baseline), (baseline, values)):
+        assert stats.rank_sum_p(*sides) == pytest.approx(orders_as_far_apart(*sides), rel=1e-12)
+        assert stats.rank_sum_p(*sides) >= stats.least_rank_sum_p(*map(len, sides))
+
+
+def test_sides_that_do_not_overlap_have_the_least_probability() -> None:
+    """What decides whether there are enough runs, and what judges them, is one rule."""
+    for n, m in ((4, 4), (6, 6), (6, 9), (12, 12), (stats.EXACT_MOST, stats.EXACT_MOST), (20, 200)):
+        low, high = list(range(n)), list(range(n, n + m))
+        for sides in ((low, high), (high, low)):
+            assert stats.rank_sum_p(*sides) == pytest.approx(stats.least_rank_sum_p(n, m))
+
+
+def test_the_rank_sum_test_of_nothing_shows_nothing() -> None:
+    assert stats.rank_sum_p([], [1]) == 1
+
+
+@pytest.mark.parametrize("digits", [0, 9])
+def test_the_rank_sum_test_of_many_values_is_that_of_scipy(digits: int) -> None:
+    """With ties and without, on both sides of the number from which it is not exact."""
+    rng = np.random.default_rng(4)
+    for n in (stats.EXACT_MOST, stats.EXACT_MOST + 1, 200):
+        values, baseline = rng.normal(5, 2, n).round(digits), rng.normal(5.5, 2, n).round(digits)
+        expected = scipy.stats.mannwhitneyu(values, baseline, method="asymptotic").pvalue
+        exact = n == stats.EXACT_MOST
+        assert stats.rank_sum_p(values, baseline) == pytest.approx(
+            expected, rel=0.05 if exact else 1e-9
+        )
+    assert stats.rank_sum_p([1.0] * 40, [1.0] * 40) == 1
+
+
+def test_a_difference_of_medians_has_an_interval_where_a_ratio_has_none() -> None:
+    many, none = [500.0, 510.0, 520.0, 490.0, 480.0, 505.0], [0.0] * 6
+    assert math.isnan(stats.median_ratio(many, none, generator()).median)
+    difference = stats.median_difference(many, none, generator())
+    assert difference.median == 502.5
+    assert 480 <= difference.lo < 502.5 < difference.hi <= 520
+    assert math.isnan(stats.median_difference([1.0], none, generator()).lo)
+    assert math.isnan(stats.median_difference([], none, generator()).median)
 
 
 def test_holm_allows_for_all_comparisons() -> None:

@@ -8,8 +8,11 @@ ratio is the median of the blocks' ratios (datapath.stats.paired_block_ratio).
 
 A table is the points of a metric and a folder.  A difference is shown if the point's interval does
 not hold 1, and if a test says so too that is adjusted for the number of points in the table
-(datapath.stats.holm): the sign test of the blocks' ratios, or the rank-sum test.  So the chance
+(datapath.stats.holm): the sign test of the blocks, or the rank-sum test.  So the chance
 that a table of equal sides shows anything is 5 %, however many points it has.
+
+A first side of 0 has no ratio, or no interval of it: differences, which are held against 0, decide
+there, in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from datapath import stats
-from datapath.report import claims, display, pivot, tables
+from datapath.report import display, pivot, tables
 from datapath.report.folder import ResultFolder, mapping
 from datapath.terminal import printable
 
@@ -35,6 +38,10 @@ _RATIOS = {
     False: "Ratios of medians with 95 % intervals. ",
     True: "Medians of the blocks' ratios with 95 % intervals. ",
 }
+_NO_RATIO = (
+    "Where a ratio would divide by 0, the medians stand in its place, that of A first, and the "
+    "interval of the difference decides. "
+)
 _FAMILY = (
     "Each interval is that of its point alone; the marks allow for all points of the table, so "
     "that 1 table in 20 shows a difference by chance."
@@ -98,9 +105,9 @@ def _table(
             "base_n": len(base[key].values),
             "median": stats.median(runs[key].values),
             "base_median": stats.median(base[key].values),
-            "ratio": each.estimate.median,
-            "lo": each.estimate.lo,
-            "hi": each.estimate.hi,
+            "ratio": each.ratio.median,
+            "lo": each.ratio.lo,
+            "hi": each.ratio.hi,
             "p": p,
             "verdict": _verdict(metric, each, p, len(held)),
         }
@@ -112,11 +119,13 @@ def _table(
 class _Held:
     """A point held against the same point of the first folder.
 
-    n: runs of the side with fewer, or pairs of runs.  p: how likely it is by chance; least_p: the
-    least that so many runs can say.
+    ratio: with its interval.  side: where the interval lies that decides: 1 above no difference,
+    -1 below, 0 if it holds it.  n: runs of the side with fewer, or pairs of runs.  p: how likely it
+    is by chance; least_p: the least that so many runs can say.
     """
 
-    estimate: stats.Estimate
+    ratio: stats.Estimate
+    side: int
     n: int
     p: float
     least_p: float
@@ -124,18 +133,29 @@ class _Held:
 
 def _unpaired(mine: Runs, base: Runs, rng: np.random.Generator) -> _Held:
     sizes = len(mine.values), len(base.values)
-    estimate = stats.median_ratio(mine.values, base.values, rng)
-    p = stats.rank_sum_p(mine.values, base.values, rng)
-    return _Held(estimate, min(sizes), p, stats.least_rank_sum_p(*sizes))
+    ratio = stats.median_ratio(mine.values, base.values, rng)
+    side = _side(ratio, 1.0)
+    if not math.isfinite(ratio.lo):
+        side = _side(stats.median_difference(mine.values, base.values, rng), 0.0)
+    p = stats.rank_sum_p(mine.values, base.values)
+    return _Held(ratio, side, min(sizes), p, stats.least_rank_sum_p(*sizes))
 
 
 def _paired(mine: Runs, base: Runs, rng: np.random.Generator) -> _Held:
     top, bottom, blocks = stats.pair_by_block(mine.values, mine.blocks, base.values, base.blocks)
-    estimate = stats.paired_block_ratio(
+    ratio = stats.paired_block_ratio(
         mine.values, base.values, mine.blocks, rng, baseline_blocks=base.blocks
     )
-    p = stats.sign_p(top / bottom) if math.isfinite(estimate.median) else 1.0
-    return _Held(estimate, len(blocks), p, stats.least_sign_p(len(blocks)))
+    side = _side(ratio, 1.0)
+    if not math.isfinite(ratio.lo):
+        side = _side(stats.median_interval(top - bottom, rng), 0.0)
+    p = stats.sign_p(top - bottom)
+    return _Held(ratio, side, len(blocks), p, stats.least_sign_p(len(blocks)))
+
+
+def _side(estimate: stats.Estimate, bound: float) -> int:
+    """1 if an interval lies above a bound, -1 if below; 0 if it holds it, or there is none."""
+    return int(estimate.lo > bound) - int(estimate.hi < bound)
 
 
 def _by_point(
@@ -158,13 +178,12 @@ def _verdict(metric: str, held: _Held, p: float, points: int) -> str:
     chance = 1 - stats.LEVEL
     if held.n < stats.FEWEST or points * held.least_p > chance:
         return "too few"
-    ratio, lo, hi = held.estimate
-    if not (lo > 1 or hi < 1) or p > chance:
+    if not held.side or p > chance:
         return "no difference shown"
     better = display.metric_better(metric)
     if not better:
         return "differs"
-    return "better" if (ratio > 1) == (better == "higher") else "worse"
+    return "better" if (held.side > 0) == (better == "higher") else "worse"
 
 
 def text(
@@ -195,7 +214,9 @@ def text(
         lines += ["", head, *table_lines, _summary(part, number, paired=bool(names))]
     if not rows:
         return [*lines, "", "The folders have no point and metric in common."]
-    return [*lines, "", *pivot.wrapped(_LEGEND + _RATIOS[bool(names)] + _FAMILY, width)]
+    legend = _LEGEND + _RATIOS[bool(names)]
+    legend += "" if all(math.isfinite(row["ratio"]) for row in rows) else _NO_RATIO
+    return [*lines, "", *pivot.wrapped(legend + _FAMILY, width)]
 
 
 def remarks(folders: Sequence[ResultFolder]) -> list[str]:
@@ -206,9 +227,19 @@ def remarks(folders: Sequence[ResultFolder]) -> list[str]:
         values = {str(mapping(f.manifest.get("machine")).get(key)) for f in folders}
         if len(values) > 1:
             found.append(f"they ran on different {what}: {', '.join(sorted(values))}")
-    if len({claims.where_text(f.sweep.get("matrix")) for f in folders}) > 1:
-        found.append("their sweeps differ; only points that both have are compared")
+    if len({_points(folder) for folder in folders}) > 1:
+        found.append("their points differ; only those that both have are compared")
     return found
+
+
+def _points(folder: ResultFolder) -> frozenset[tuple[tuple[str, str], ...]]:
+    """Axes and values of the points, as their runs spell them.
+
+    Files may spell a value in several ways, and resolved.yaml of older folders has another one.
+    """
+    axes = sorted(folder.axes)
+    rows = folder.frame[axes].drop_duplicates().itertuples(index=False, name=None)
+    return frozenset(tuple(zip(axes, row, strict=True)) for row in rows)
 
 
 def alone(one: ResultFolder, other: ResultFolder, metric: str) -> list[str]:
@@ -262,7 +293,10 @@ def _name(number: int) -> str:
 def _cell(row: Mapping[Any, Any], _scale: display.Scale) -> str:
     mark = _MARKS[row["verdict"]]
     if not math.isfinite(row["ratio"]):
-        return f"{display.DASH} {mark}"
+        medians = row["base_median"], row["median"]
+        scale = display.scale_for(medians, row["unit"], row["metric"])
+        base, mine = (display.number(value / scale.factor) for value in medians)
+        return f"{base} to {' '.join(filter(None, (mine, scale.unit, mark)))}"
     ends = f" [{display.number(row['lo'])}, {display.number(row['hi'])}]"
     return display.number(row["ratio"]) + (ends if math.isfinite(row["lo"]) else "") + f" {mark}"
 

@@ -105,7 +105,7 @@ class Compared(TypedDict):
     base_n: int
     median: float
     base_median: float
-    ratio: float | None
+    ratio: Annotated[float | None, means("null where the first folder has 0")]
     lo: Annotated[float | None, means("low end of the ratio's 95 % interval")]
     hi: float | None
     p: Annotated[float, means("how likely it is by chance, adjusted for the points of the table")]
