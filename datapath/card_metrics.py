@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from datapath.metric_kind import MetricKind
+from datapath.quantiles import quantile
 from datapath.series import Sampled, classes, tunnels
 
 if TYPE_CHECKING:
@@ -76,4 +77,4 @@ def _highest(name: str, parts: Iterable[pd.DataFrame], of: _Values) -> dict[str,
     if not found:
         return {}
     worst = max(found, key=lambda values: float(values.mean()))
-    return {f"{name}_mean": float(worst.mean()), f"{name}_p99": float(np.quantile(worst, 0.99))}
+    return {f"{name}_mean": float(worst.mean()), f"{name}_p99": quantile(worst, 0.99)}

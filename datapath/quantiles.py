@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", int, float)
 
@@ -25,3 +28,11 @@ def rank(share: float, count: int) -> int:
 def nearest_rank(ordered: Sequence[_Number], share: float) -> _Number:
     """The sample at the nearest rank; at least one, in order."""
     return ordered[rank(share, len(ordered))]
+
+
+def quantile(values: NDArray[Any], share: float) -> float:
+    """The same of an array in any order; at least one value, all of them numbers."""
+    import numpy as np
+
+    place = rank(share, values.size)
+    return float(np.partition(values, place)[place])

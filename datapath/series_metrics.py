@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from datapath import card_metrics, change_metrics
 from datapath.metric_kind import MetricKind
+from datapath.quantiles import quantile
 from datapath.series import Sampled, flows
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def _delay(name: str, quantity: Callable[[pd.DataFrame], Any]) -> _Function:
         delay = np.concatenate([np.empty(0), *(quantity(rows) for _, _, rows in sampled.sending)])
         if not delay.size:
             return {}
-        p99 = float(np.quantile(delay, 0.99))
-        return {f"{name}_mean": float(delay.mean()), f"{name}_p99": p99}
+        return {f"{name}_mean": float(delay.mean()), f"{name}_p99": quantile(delay, 0.99)}
 
     return function
 
@@ -58,7 +58,7 @@ def _rtts(sampled: Sampled) -> dict[str, float]:
     rtt = np.concatenate([np.empty(0), *(_rtt(rows) for _, _, rows in sampled.sending)])
     if not rtt.size:
         return {}
-    return {"rtt_p50": float(np.quantile(rtt, 0.5)), "rtt_p99": float(np.quantile(rtt, 0.99))}
+    return {"rtt_p50": quantile(rtt, 0.5), "rtt_p99": quantile(rtt, 0.99)}
 
 
 def _queues(sampled: Sampled) -> dict[str, float]:
@@ -75,10 +75,7 @@ def _queues(sampled: Sampled) -> dict[str, float]:
             continue
         queue = queue[used[0] : used[-1] + 1]
         if queue.mean() > found["queue_mean"]:
-            found = {
-                "queue_mean": float(queue.mean()),
-                "queue_p99": float(np.quantile(queue, 0.99)),
-            }
+            found = {"queue_mean": float(queue.mean()), "queue_p99": quantile(queue, 0.99)}
     return found if len(links) else {}
 
 

@@ -51,7 +51,7 @@ def test_the_longest_queue_of_a_link() -> None:
     short = series.table(link="backward", time_ns=times, queue_bytes=[1.0] * 6)
     found = series_metrics.derived(series.join([flow(3, [0, 1]), long, short]))
     assert found["queue_mean"] == pytest.approx(15)  # between the first and the last that waited
-    assert 20 < found["queue_p99"] <= 30
+    assert found["queue_p99"] == 30
     assert "queue_mean" not in series_metrics.derived(flow(3, [0, 1]))
 
 
@@ -66,13 +66,19 @@ def test_queueing_delay_is_what_rtt_has_above_its_lowest() -> None:
     second["host_ns"] = [70.0, 20.0, float("nan"), 30.0]  # the first stands before any delivery
     found = series_metrics.derived(series.join([first, second, idle]))
     assert found["queueing_delay_mean"] == pytest.approx((60 + 110 + 10 + 20 + 30) / 5)
-    assert 60 < found["queueing_delay_p99"] <= 110
+    assert found["queueing_delay_p99"] == 110
     assert found["host_delay_mean"] == pytest.approx((20 + 30) / 2)
-    assert 25 < found["host_delay_p99"] <= 30
-    assert found["rtt_p50"] == pytest.approx(210)
-    assert found["rtt_p99"] == pytest.approx(229.6)
+    assert found["host_delay_p99"] == 30
+    assert found["rtt_p50"] == 210
+    assert found["rtt_p99"] == 230
     assert found["fairness"] == pytest.approx(35**2 / (2 * (20**2 + 15**2)))
     assert "retransmitted_share" not in found
+
+
+def test_quantiles_are_samples_at_the_nearest_rank() -> None:
+    """As those of all other metrics: the median of two samples is the first."""
+    found = series_metrics.derived(flow(1, [0, 10, 20], rtt_ns=[7.0, 100.0, 1.0]))
+    assert (found["rtt_p50"], found["rtt_p99"]) == (1, 100)
 
 
 def test_share_of_packets_sent_again_is_that_of_all_flows() -> None:
@@ -208,6 +214,7 @@ def test_tunnels_of_cards_are_no_flows_and_no_links() -> None:
     assert [(card, name) for card, name, _ in series.classes(frame)] == [("card0", "card2/7/rdma")]
     found = series_metrics.derived(frame)
     assert found["card_queue_mean"] == pytest.approx(30)
+    assert found["card_queue_p99"] == 40
     assert found["card_rtt_mean"] == pytest.approx(150)
     assert found["card_window_mean"] == pytest.approx(4)
     assert found["card_wait_mean"] == pytest.approx(40)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from datapath import foreign
+from datapath.quantiles import quantile
 from datapath.report import canvas, display, tables
 from datapath.report.canvas import MUTED
 from datapath.report.folder import ResultFolder
@@ -85,7 +86,6 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
 
 def table(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
     """Quantiles of the samples of each point, all its runs together."""
-    import numpy as np
     import pandas as pd
 
     runs = result.frame[result.frame["status"] == "ok"].drop_duplicates(["point", "repetition"])
@@ -94,11 +94,11 @@ def table(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
     rows = []
     for point, group in runs.loc[list(found)].groupby("point", sort=False):
         pooled = _pool([found[index] for index in group.index])
-        values = np.quantile(pooled, [float(q) / 100 for q in _QUANTILES])
+        values = [quantile(pooled, float(q) / 100) for q in _QUANTILES]
         name = str(found[group.index[0]].name)
         about = {"metric": spec.metrics[0], "unit": name.rpartition("_")[2], "samples": len(pooled)}
         axes = {axis: group[axis].iloc[0] for axis in result.axes}
-        quantiles = {f"p{q}": v for q, v in zip(_QUANTILES, values.tolist(), strict=True)}
+        quantiles = {f"p{q}": v for q, v in zip(_QUANTILES, values, strict=True)}
         rows.append({"point": point, **axes, **about, **quantiles})
     return tables.in_order(result, pd.DataFrame(rows))
 

@@ -13,7 +13,7 @@ import pytest
 
 from datapath import report, stats
 from datapath.errors import LocalError
-from datapath.report import display, page, plotspec, tables
+from datapath.report import display, distribution, page, plotspec, tables
 from datapath.report.folder import read
 from tests.report import folders
 
@@ -100,6 +100,16 @@ def test_plots_for_a_paper(tmp_path: Path, fmt: str, magic: bytes) -> None:
     assert all(file.read_bytes().startswith(magic) for file in files)
     first = [file.read_bytes() for file in files]
     assert [file.read_bytes() for file in report.export_plots(folder, fmt)] == first
+
+
+def test_quantiles_of_a_distribution_are_samples_as_those_of_metrics(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "r", repetitions=1)
+    file = min((folder / "samples").iterdir())
+    pd.DataFrame({"latency_ns": [100_000.0, 1_000.0]}).to_parquet(file)
+    spec = plotspec.PlotSpec("cdf", ("latency",), None, "stack")
+    found = distribution.table(read(folder), spec).set_index("point")
+    row = found.loc[file.stem.rpartition("-")[0]]
+    assert row[["p0", "p50", "p75", "p100"]].tolist() == [1_000, 1_000, 100_000, 100_000]
 
 
 def test_unknown_plot_format(whole: Path) -> None:
