@@ -24,7 +24,7 @@
     progress.py     what a run shows while it goes on; intervals.py: a single run each second
     output.py       --format table | json | ndjson (documents/); screen.py: shown again and again
     values.py       how help names the values of options; layout.py: how it is laid out
-    selftest.py     stages of tests; aside.py, bytecode.py and tally.py are parts of it
+    selftest.py     stages of tests, with aside.py, bytecode.py, never_ran.py and tally.py
 
 Everything heavy is imported by the command that needs it: `dpctl --help` must be quick.
 """

@@ -27,16 +27,19 @@ beside the stages before them, so that no CPU waits.  Their output follows when 
   suites   rdma-core's own tests over both ports, and with 1 % loss
 
 Arguments go to pytest (paths, -k EXPRESSION, -x ...): then only the stages san,
-pytest, compute and alone run.  `--stage NAME[,NAME]` chooses stages by name.  Tests inside
+pytest, compute and alone run, and guests if a path is that of tests inside guests.
+`--stage NAME[,NAME]` chooses stages by name, also several times.  Tests inside
 guests count like all others, and have a line of their own for each device.
 
 In the stages pytest, guests and alone, tests that fail run once more, unless more than
-ten of a stage did: they share the cores with programs and virtual machines.  A test that
-passes then counts as passed, and the summary names it as unsteady, with its failure.
+ten of a stage did or pytest stopped early: they share the cores with programs and virtual
+machines.  A test that passes then counts as passed, and the summary names it as unsteady, with
+its failure.
 
 The summary ends with the slowest ten tests, the ten files whose tests used most CPU time, what was
 skipped and what failed, and `N passed, N failed, N skipped`; a lint tool counts as one test.
-Beside the seconds of each stage stand the CPU seconds of its programs.
+`N never ran` follows where pytest stopped early; then the selftest has failed.  Beside the seconds
+of each stage stand the CPU seconds of its programs.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from datapath.cli import never_ran
 from datapath.cli.aside import Aside, Stage, StageDone, timed
 from datapath.cli.bytecode import bytecode_kept
 from datapath.cli.tally import (
@@ -125,11 +129,13 @@ def run_pytest(
         # A test that ends its process would end every one that took its place.
         arguments = ["-n", str(jobs), "--dist", spread, "--max-worker-restart=0", *arguments]
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
-        log = Path(folder) / "junit.xml"
+        log, left = Path(folder) / "junit.xml", Path(folder) / "never-ran"
+        plugin = ["-p", never_ran.__name__, f"{never_ran.OPTION}={left}"]
         status = run_tool(
-            [sys.executable, "-m", "pytest", f"--junitxml={log}", *arguments], env={**env}
+            [sys.executable, "-m", "pytest", f"--junitxml={log}", *plugin, *arguments], env={**env}
         )
         tally = read_junit(log)
+        tally.never_ran = int(left.read_text(encoding="ascii")) if left.exists() else 0
         tally.details = details(log)
     if status not in (0, NO_TESTS_COLLECTED) and not tally.failed:
         print(f"pytest ended with {status}, before it had counted its tests", flush=True)
@@ -204,7 +210,8 @@ def pytest_with_second_try(
 ) -> Tally:
     """Tests that drive programs on cores that others use as well.
 
-    A few that fail run once more: what then passes is told as unsteady.
+    A few that fail run once more: what then passes is told as unsteady.  Not where others never
+    ran: a stage would pass of which only a part has been tried.
     """
     with tempfile.TemporaryDirectory(prefix="dpctl-selftest-") as folder:
         # The list of failed tests is this stage's own: another one may run beside it.
@@ -212,7 +219,7 @@ def pytest_with_second_try(
         tally = run_pytest(
             arguments, env=dict(os.environ), details=details, spread=spread, waiting=waiting
         )
-        if 0 < len(tally.failures) <= AGAIN_MOST:
+        if 0 < len(tally.failures) <= AGAIN_MOST and not tally.never_ran:
             again = ["--last-failed", "--last-failed-no-failures", "none"]
             tally = after_second_try(tally, run_pytest([*arguments, *again], env=dict(os.environ)))
     return tally
@@ -325,6 +332,9 @@ STAGES: dict[str, Stage] = {
 BESIDE = ("guests", "compute")
 """The stages that run, one after another, beside those before them."""
 
+OF_ARGUMENTS = ("san", "pytest", "compute", "alone")
+"""The stages that take arguments for pytest, where no stage is named."""
+
 LONG_STAGES: dict[str, Stage] = {
     "soak": soak,
     "fresh": fresh_machines,
@@ -333,32 +343,37 @@ LONG_STAGES: dict[str, Stage] = {
 """Stages that run with --all, or when --stage names them."""
 
 
-def choose_stages(arguments: list[str]) -> tuple[list[str], list[str]]:
+def choose_stages(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(stages to run, what is left for pytest)."""
     every = [*STAGES, *LONG_STAGES]
-    left = [argument for argument in arguments if argument != "--all"]
-    wants_all = len(left) < len(arguments)
-    for index, argument in enumerate(left):
-        match = re.fullmatch(r"--stage(?:=(.*))?", argument)
-        if not match:
-            continue
-        stop = index + 1
-        names = match[1]
-        if names is None:
-            names = left[index + 1] if index + 1 < len(left) else ""
-            stop += 1
-        stages = names.split(",")
-        if unknown := set(stages) - set(every):
-            raise LocalError(
-                f"no such stage: {', '.join(sorted(unknown)) or '(none given)'}",
-                hint=f"stages are {', '.join(every)}",
-            )
-        if wants_all:
+    named: list[str] = []
+    left: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if match := re.fullmatch(r"--stage(?:=(.*))?", word):
+            named += (next(words, "") if match[1] is None else match[1]).split(",")
+        elif word != "--all":
+            left.append(word)
+    if unknown := set(named) - set(every):
+        raise LocalError(
+            f"no such stage: {', '.join(sorted(unknown)) or '(none given)'}",
+            hint=f"stages are {', '.join(every)}",
+        )
+    if "--all" in arguments:
+        if named:
             raise LocalError("--all and --stage both choose stages", hint="leave one of them out")
-        return [name for name in every if name in stages], left[:index] + left[stop:]
-    if wants_all:
         return every, left
-    return (["san", "pytest", "compute", "alone"] if left else list(STAGES)), left
+    if left and not named:
+        named = [*OF_ARGUMENTS, *(["guests"] if any(map(is_of_guests, left)) else [])]
+    return [name for name in every if name in (named or STAGES)], left
+
+
+def is_of_guests(argument: str) -> bool:
+    """Whether an argument is the path of tests inside guests: a folder of them, or a file."""
+    path = (ROOT / argument.partition("::")[0]).resolve()
+    if path.is_relative_to(ROOT / "tests" / "guests"):
+        return path.exists()
+    return path.is_file() and b"mark.guests" in path.read_bytes()
 
 
 def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, StageDone]:
@@ -374,7 +389,7 @@ def run_stages(stages: Sequence[str], arguments: Sequence[str]) -> dict[str, Sta
 
 
 def selftest(args: list[str]) -> int:
-    """Runs the tests; returns 0 when none failed and at least one ran, else 1."""
+    """Runs the tests; returns 0 when none failed, none was left and one passed, else 1."""
     if not in_source_tree():
         raise CapabilityError(
             "the tests are not part of an installed package",
@@ -402,4 +417,4 @@ def selftest(args: list[str]) -> int:
     for failure in total.failures:  # near the end, where a reader looks first
         print(f"failed   {failure}")
     print(total, flush=True)
-    return 0 if total.failed == 0 and total.passed > 0 else 1
+    return 0 if total.good else 1

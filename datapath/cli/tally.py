@@ -26,6 +26,7 @@ class Failure(NamedTuple):
 class Tally:
     """Counts of tests.
 
+    never_ran: tests that were collected, and left when pytest stopped early.
     skip_reasons, details: lines for the summary.  times: (seconds, name) of tests.
     cpu_s: (CPU seconds, file) of tests.
     """
@@ -33,6 +34,7 @@ class Tally:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    never_ran: int = 0
     failures: list[Failure] = field(default_factory=list)
     skip_reasons: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
@@ -43,11 +45,17 @@ class Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.never_ran += other.never_ran
         self.failures += other.failures
         self.skip_reasons += other.skip_reasons
         self.details += other.details
         self.times += other.times
         self.cpu_s += other.cpu_s
+
+    @property
+    def good(self) -> bool:
+        """No test failed or was left, and one passed."""
+        return self.failed == 0 and self.never_ran == 0 and self.passed > 0
 
     def slowest(self, count: int) -> list[tuple[float, str]]:
         """The tests that took longest, the longest first."""
@@ -61,7 +69,8 @@ class Tally:
         return sorted(((cpu_s, name) for name, cpu_s in sums.items()), reverse=True)[:count]
 
     def __str__(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+        told = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+        return told + (f", {self.never_ran} never ran" if self.never_ran else "")
 
 
 def after_second_try(first: Tally, second: Tally) -> Tally:
@@ -71,7 +80,7 @@ def after_second_try(first: Tally, second: Tally) -> Tally:
     message of its failure.
     """
     ran = second.passed + second.failed + second.skipped
-    if ran != first.failed or len(second.failures) != second.failed:
+    if ran != first.failed or len(second.failures) != second.failed or second.never_ran:
         return first  # other tests ran than those that had failed, or pytest died
     repeated = {failure.name for failure in second.failures}
     unsteady = [failure for failure in first.failures if failure.name not in repeated]

@@ -15,7 +15,9 @@ import pytest
 import typer
 
 from datapath.cli.app import app
+from datapath.cli.selftest import STAGES, choose_stages
 from datapath.native import paths
+from tests.conftest import certain_marks_of
 
 pytestmark = pytest.mark.compute
 
@@ -144,6 +146,21 @@ def test_commands_are_those_of_dpctl(page: Path) -> None:
         if why and not why.endswith("requires an argument."):
             wrong.append((line, why))
     assert wrong == []
+
+
+def test_the_tests_that_pages_name_run() -> None:
+    """In one of the stages that `dpctl selftest` chooses for the words of the page."""
+    lines = [words_of(line) for page in PAGES for line in commands(page)]
+    asked = [words[1:] for words in lines if words[:1] == ["selftest"]]
+    named = 0
+    for words in asked:
+        stages, left = choose_stages(words)
+        for file in (paths.ROOT / word.partition("::")[0] for word in left if "/" in word):
+            assert file.exists(), words
+            own = certain_marks_of(file) & set(STAGES) if file.is_file() else set()
+            assert own <= set(stages), words
+            named += 1
+    assert named > 2
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,29 @@ def one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
             ["-x"],
         ),
         (["--stage", "fresh,c"], ["c", "fresh"], []),
+        (["--stage", "san", "-x", "--stage=c"], ["c", "san"], ["-x"]),
+        *(
+            ([path, "-x"], ["san", "pytest", "guests", "compute", "alone"], [path, "-x"])
+            for path in (
+                "tests/guests",
+                "tests/guests/test_rdmacm.py",
+                "tests/guests/test_rdmacm.py::test_it[dp/rxe]",
+                "./tests/interop/test_matrix.py",
+            )
+        ),
+        (["--stage", "san", "tests/guests"], ["san"], ["tests/guests"]),
+        (["-k", "guests"], ["san", "pytest", "compute", "alone"], ["-k", "guests"]),
+        (["tests/guests/none"], ["san", "pytest", "compute", "alone"], ["tests/guests/none"]),
     ],
 )
 def test_stages(arguments: list[str], stages: list[str], left: list[str]) -> None:
     assert selftest.choose_stages(arguments) == (stages, left)
 
 
-@pytest.mark.parametrize("arguments", [["--stage", "all"], ["--stage"], ["--stage="]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--stage", "all"], ["--stage"], ["--stage="], ["--stage", "c", "--stage", "all"]],
+)
 def test_unknown_stage(arguments: list[str]) -> None:
     with pytest.raises(LocalError, match="no such stage") as caught:
         selftest.choose_stages(arguments)
@@ -236,6 +252,36 @@ def test_many_failures_are_no_chance(one_cpu: None, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY + bad)
     tally = selftest.plain_pytest([str(tmp_path), "-q"])
     assert str(tally) == "1 passed, 11 failed, 0 skipped"
+
+
+MORE = """
+def test_later():
+    assert False
+
+def test_at_last():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("early", "spread"), [("-vx", ""), ("--stepwise", ""), ("--maxfail=1", "loadfile")]
+)
+def test_what_pytest_left_is_told_and_nothing_runs_again(
+    one_cpu: None, tmp_path: Path, early: str, spread: str
+) -> None:
+    """In one process, and in one of xdist: a second try of what failed would pass."""
+    (tmp_path / "test_it.py").write_text(UNSTEADY + MORE)
+    tally = selftest.pytest_with_second_try([str(tmp_path), early], spread=spread)
+    assert str(tally) == "1 passed, 1 failed, 0 skipped, 2 never ran"
+    assert tally.details == []
+
+
+def test_what_a_process_that_died_has_left_is_told(one_cpu: None, tmp_path: Path) -> None:
+    """The test that ended it would pass when it runs again, alone."""
+    died = UNSTEADY.replace('assert seen, "the first time"', "seen or os._exit(1)")
+    (tmp_path / "test_it.py").write_text(f"import os\n{died}\ndef test_later():\n    pass\n")
+    tally = selftest.plain_pytest([str(tmp_path), "-q"])
+    assert str(tally) == "1 passed, 1 failed, 0 skipped, 1 never ran"
 
 
 def test_the_sanitizer_finds_a_wrong_access(

@@ -55,3 +55,17 @@ def test_the_second_try_must_be_of_the_tests_that_failed() -> None:
     assert after_second_try(first, Tally(passed=3)) is first
     died = Tally(passed=1, failed=1)
     assert after_second_try(first, died) is first
+    stopped = Tally(passed=2, never_ran=1)
+    assert after_second_try(first, stopped) is first
+
+
+def test_tests_that_never_ran_are_told() -> None:
+    tally = Tally(passed=3, never_ran=1)
+    tally.add(Tally(failed=1, never_ran=2))
+    assert str(tally) == "3 passed, 1 failed, 0 skipped, 3 never ran"
+
+
+def test_tests_that_failed_or_never_ran_are_not_good() -> None:
+    assert Tally(passed=3, skipped=1).good
+    bad = [Tally(), Tally(skipped=1), Tally(passed=3, failed=1), Tally(passed=3, never_ran=1)]
+    assert not any(tally.good for tally in bad)
