@@ -11,9 +11,10 @@ import typer
 from datapath import strict_json
 from datapath.cli.output import Format, FormatOption, print_record
 from datapath.errors import RunFailed
-from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from datapath.experiment.wakeup import Report as WakeupReport
     from datapath.lanes.accuracy import Report
 
@@ -44,11 +45,13 @@ def accuracy(
     suffice.
     """
     from datapath.lanes.accuracy import measure
+    from datapath.lanes.spec import Path as PathSpec
+    from datapath.lanes.spec import Topology
 
     report = measure(
-        _parsed(parse_bit_rate, rate),
-        _parsed(parse_duration_ns, delay),
-        mtu=_parsed(parse_bytes, mtu),
+        _setting(PathSpec, "rate", rate),
+        _setting(PathSpec, "delay", delay),
+        mtu=_setting(Topology, "mtu", mtu),
         packets=packets,
         seconds=seconds,
     )
@@ -92,14 +95,15 @@ def wakeup(
     """
     from datapath import disk
     from datapath.experiment.wakeup import measure
+    from datapath.lanes.spec import Path as PathSpec
     from datapath.lanes.spec import Topology
 
     if scheduling not in get_args(Topology.model_fields["scheduling"].annotation):
         raise typer.BadParameter(f"no scheduling {scheduling!r}: see dpctl schema")
     report = measure(
         {"scheduling": scheduling, "keep_awake": keep_awake},
-        rate_bps=_parsed(parse_bit_rate, rate),
-        delay_ns=_parsed(parse_duration_ns, delay),
+        rate_bps=_setting(PathSpec, "rate", rate),
+        delay_ns=_setting(PathSpec, "delay", delay),
         cc=cc,
         seconds=seconds,
     )
@@ -147,9 +151,22 @@ def _spread(p50: float, p99: float, most: float) -> tuple[str, str]:
     return f"p50 {p50 / 1000:.1f} us", f"p99 {p99 / 1000:.1f} us, most {most / 1000:.0f} us"
 
 
-def _parsed(parse: object, text: str) -> int:
-    assert callable(parse)
+def _setting(model: type[BaseModel], key: str, text: str) -> int:
+    """The value of an option that has the name and the limits of a key of topology or path."""
+    from pydantic import ValidationError
+
+    from datapath.experiment.document import Place, Problem
+    from datapath.experiment.explain import explain
+    from datapath.experiment.schema import Schema
+
+    data = {key: text}
     try:
-        return int(parse(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        return int(getattr(model.model_validate(data), key))
+    except ValidationError as error:
+        [problem] = explain(
+            error.errors(include_url=False),
+            data,
+            Schema(model.model_json_schema),
+            lambda _, message, of_key: Problem("", Place(0, 0), "", message),
+        )
+    raise typer.BadParameter(problem.message, param_hint=f"--{key}")

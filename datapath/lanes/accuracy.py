@@ -34,7 +34,9 @@ _SO_TIMESTAMPNS = 35
 _PACKET_BYTES = 200
 _PORT = 9
 _OFFERED = 1.2
+_LATE_S = 0.1
 _WARM_UP_S = 2.0
+_RTTS_TO_START = 10  # before iperf3 sends data, and some to spare
 _SAMPLE_S = 0.05
 _SURELY = 1.5
 _DRAIN_S = 2.0
@@ -96,7 +98,7 @@ class Report:
 def measure(
     rate_bps: int, delay_ns: int, *, mtu: int = 9000, packets: int = 2000, seconds: float = 5.0
 ) -> Report:
-    """Measure a link of this rate and one-way delay; takes packets * 1.5 ms and `seconds`.
+    """Measure a link of this rate and one-way delay; takes packets * 2 ms, `seconds` and some RTTs.
 
     CapabilityError without root or iperf3.
     """
@@ -114,9 +116,9 @@ def measure(
         network.set_path(path, seed=1)
         frame = _PACKET_BYTES + 24
         expected = delay_ns + frame * 8e9 / rate_bps
-        errors = [delay - expected for delay in _delays(network, packets)]
+        errors = [delay - expected for delay in _delays(network, packets, delay_ns)]
         network.set_path(path, seed=1)
-        measured = _saturate(network, rate_bps, mtu, seconds)
+        measured = _saturate(network, rate_bps, delay_ns, mtu, seconds)
         counters = network.path_counters()
         emulator = network.emulator()
         said = emulator.counters()
@@ -143,11 +145,14 @@ def measure(
 def _delays_bare(mtu: int, packets: int) -> list[float]:
     with NetnsNetwork(Topology(mtu=mtu), "bpf") as network:
         network.set_path(Path(), seed=1)
-        return _delays(network, packets)
+        return _delays(network, packets, 0)
 
 
-def _delays(network: NetnsNetwork, packets: int) -> list[float]:
-    """One-way delays of numbered datagrams, ns, sent 0.5 to 1.5 ms apart."""
+def _delays(network: NetnsNetwork, packets: int, delay_ns: int) -> list[float]:
+    """One-way delays of numbered datagrams, ns, sent 0.5 to 1.5 ms apart.
+
+    delay_ns: what the link is asked for.
+    """
     sender, receiver = network.hosts
     gaps = random.Random(1)
     left: dict[int, int] = {}
@@ -163,7 +168,8 @@ def _delays(network: NetnsNetwork, packets: int) -> list[float]:
             time.sleep(gaps.uniform(0.5e-3, 1.5e-3))
             left.update(_stamps(source))
             arrived.update(_stamps(sink))
-        time.sleep(0.1)
+        time.sleep(delay_ns / 1e9 + _LATE_S)
+        left.update(_stamps(source))
         arrived.update(_stamps(sink))
     return [float(arrived[n] - left[n]) for n in left if n in arrived]
 
@@ -206,7 +212,9 @@ def _frame(number: int) -> bytes:
 # ---- rate ----------------------------------------------------------------------------
 
 
-def _saturate(network: NetnsNetwork, rate_bps: int, mtu: int, seconds: float) -> float:
+def _saturate(
+    network: NetnsNetwork, rate_bps: int, delay_ns: int, mtu: int, seconds: float
+) -> float:
     """Bit/s that reach host 1, everything on the wire counted, while host 0 offers more."""
     client, server = network.hosts
     if not client.has_program("iperf3"):
@@ -214,15 +222,16 @@ def _saturate(network: NetnsNetwork, rate_bps: int, mtu: int, seconds: float) ->
     listener = server.popen(["iperf3", "--server", "--one-off"])
     time.sleep(0.5)
     offered = int(rate_bps * _OFFERED)
+    delay_s = delay_ns / 1e9
     load = client.popen(
         [
             *("iperf3", "--client", server.endpoint.ipv4, "--udp", "--bitrate", str(offered)),
-            *("--length", str(mtu - 28), "--time", str(int(seconds + _WARM_UP_S + 2))),
+            *("--length", str(mtu - 28), "--time", str(int(seconds + delay_s + _WARM_UP_S + 2))),
             *("--tos", "2"),  # ECT(0)
         ]
     )
     try:
-        time.sleep(_WARM_UP_S)
+        _wait_for_load(network, rate_bps, delay_s)
         packets, ns = _while_saturated(network, rate_bps, seconds)
         _check_running(load)
     finally:
@@ -232,6 +241,19 @@ def _saturate(network: NetnsNetwork, rate_bps: int, mtu: int, seconds: float) ->
     return packets * (mtu + WIRE_OVERHEAD) * 8e9 / ns
 
 
+def _wait_for_load(network: NetnsNetwork, rate_bps: int, delay_s: float) -> None:
+    """Until packets have waited for the link for a while, and the first of them have arrived."""
+    end = time.monotonic() + _WARM_UP_S + _RTTS_TO_START * 2 * delay_s
+    busy = rate_bps * _SAMPLE_S * _SURELY / 8
+    while _waiting_bytes(network) < busy and time.monotonic() < end:
+        time.sleep(_SAMPLE_S)
+    time.sleep(_WARM_UP_S + delay_s)
+
+
+def _waiting_bytes(network: NetnsNetwork) -> int:
+    return int(network.emulator().counters()["forward"]["waiting_bytes"])
+
+
 def _while_saturated(network: NetnsNetwork, rate_bps: int, seconds: float) -> tuple[int, int]:
     """(packets received, ns) of the times at which the link cannot have been idle.
 
@@ -239,12 +261,12 @@ def _while_saturated(network: NetnsNetwork, rate_bps: int, seconds: float) -> tu
     waited at its beginning than the link can carry until its end.
     """
     packets = ns = 0
-    emulator, server = network.emulator(), network.hosts[1]
+    server = network.hosts[1]
     end = time.monotonic() + seconds
     before: tuple[int, int, int] | None = None
     while time.monotonic() < end:
         now, received = _received(server)
-        waiting = int(emulator.counters()["forward"]["waiting_bytes"])
+        waiting = _waiting_bytes(network)
         if before is not None and before[2] * 8e9 > rate_bps * (now - before[0]) * _SURELY:
             packets += received - before[1]
             ns += now - before[0]

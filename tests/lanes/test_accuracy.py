@@ -8,7 +8,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from datapath.cli import fabric
+from datapath.cli import fabric, main
 from datapath.errors import RunFailed
 from datapath.lanes.accuracy import Spread, measure
 
@@ -37,10 +37,30 @@ def test_the_table_names_what_was_asked_for() -> None:
     assert result.output.startswith("20mbit, 1ms each way, MTU 9000, 5 packets")
 
 
-def test_wrong_quantities_are_usage_errors() -> None:
-    result = CliRunner().invoke(fabric.app, ["accuracy", "--rate", "fast"])
-    assert result.exit_code == 2
-    assert "fast" in result.output
+def test_packets_that_a_long_link_holds_at_the_end_count() -> None:
+    """All of them are on their way when the last one leaves."""
+    report = measure(20_000_000, 200_000_000, mtu=1500, packets=20, seconds=1)
+    assert report.delay_error.n == 20
+    assert report.delay_error.p50 >= 0
+    assert report.rate_error < 0.01
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value", "said"),
+    [
+        ("accuracy", "--rate", "fast", "'fast' is not a bit rate"),
+        ("accuracy", "--rate", "1bit", "'1bit': it should be at least 1kbit"),
+        ("accuracy", "--delay", "20s", "'20s': it should be at most 10s"),
+        ("accuracy", "--mtu", "10", "'10': it should be at least 1280"),
+        ("wakeup", "--rate", "1bit", "'1bit': it should be at least 1kbit"),
+        ("wakeup", "--delay", "20s", "'20s': it should be at most 10s"),
+    ],
+)
+def test_quantities_out_of_range_are_usage_errors(
+    command: str, option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fabric", command, option, value]) == 2
+    assert f"error: Invalid value for {option}: {said}" in capsys.readouterr().err
 
 
 def test_a_spread_needs_a_sample() -> None:
