@@ -286,7 +286,8 @@ bool dp_link_within(uint64_t waiting, const struct dp_frame *, uint64_t limit);
 bool dp_link_set_ce(struct dp_link *, struct dp_frame *);
 /* The class whose turn it is, of those in the mask, which is not empty. */
 unsigned dp_link_turn(const struct dp_link *, uint32_t mask);
-/* Sets the tag of a weighted class whose frames begin to wait or are no longer paused. */
+/* Sets the tag of a weighted class whose frames begin to wait for their turn: the first one came, the
+ * class is no longer paused, or it has opened. */
 void dp_link_tag(struct dp_link *, struct dp_link_queue *);
 /* Counts the bytes of a frame of a weighted class that is transmitted now. */
 void dp_link_count(struct dp_link *, struct dp_link_queue *, uint32_t bytes);

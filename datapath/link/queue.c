@@ -43,6 +43,9 @@ static void configure_class(struct dp_link *l, unsigned c, const struct dp_class
 	if (!config->weight)
 		l->strict |= 1u << c;
 	dp_link_shape_configure(l, c, config->rate_bps, config->jitter);
+	/* Its frames may have waited while it was closed, or strict. */
+	if (q->tag_per_byte)
+		dp_link_tag(l, q);
 }
 
 int dp_link_queue_configure(struct dp_link *l, const struct dp_link_config *config)
@@ -83,7 +86,7 @@ unsigned dp_link_turn(const struct dp_link *l, uint32_t mask)
 	return best;
 }
 
-/* Sets the tag; the virtual time that passed while no frame waited is lost. */
+/* A class has no claim to the virtual time that passed while it could not send. */
 void dp_link_tag(struct dp_link *l, struct dp_link_queue *q)
 {
 	if ((int64_t)(l->virtual_start - q->start) > 0)

@@ -64,12 +64,15 @@ void dp_link_shape_open(struct dp_link *l, uint64_t at)
 {
 	for (uint32_t mask = l->closed; mask; mask &= mask - 1) {
 		unsigned class = (unsigned)__builtin_ctz(mask);
+		struct dp_link_queue *q = &l->queue[class];
 
-		if (l->queue[class].open_ns > at)
+		if (q->open_ns > at)
 			continue;
 		if (!dp_link_eligible(l))
 			dp_link_not_before(l, at);
 		l->closed &= (uint8_t) ~(1u << class);
 		l->ready |= 1u << class;
+		if (q->tag_per_byte)
+			dp_link_tag(l, q);
 	}
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -51,6 +52,28 @@ def test_the_other_classes_have_the_rest(make_link: MakeLink) -> None:
     assert seen[-1].at_ns == (3 * 100 + 8 * 400) * 8  # the line was never idle
 
 
+def classes_of(link: Link, seen: list[Arrival]) -> Counter[int]:
+    return Counter(getattr(link.frames[arrival.frame], "class") for arrival in seen)
+
+
+def test_a_newcomer_takes_nothing_from_others_when_a_class_with_a_weight_opens(
+    make_link: MakeLink,
+) -> None:
+    """The shaped class has no claim to the turns that it missed, nor has the newcomer."""
+    frame_ns = 12_000
+    for begin in range(500 * frame_ns, 512 * frame_ns, frame_ns):  # frame by frame
+        link = make_link(rate_bps=GBIT, classes=[(1, 0, GBIT // 10), (1, 0), (1, 0)])
+        for kind, count in ((0, 100), (1, 1000)):
+            for _ in range(count):
+                link.offer(0, bytes=1500, **{"class": kind})
+        link.arrivals(begin)
+        for _ in range(200):
+            link.offer(begin, bytes=1500, **{"class": 2})
+        got = classes_of(link, link.arrivals(begin + 200 * frame_ns))
+        assert got[2] == pytest.approx(90, abs=2), (begin, got)
+        assert got[1] == pytest.approx(90, abs=2), (begin, got)
+
+
 def test_what_does_not_fit_is_counted_apart(make_link: MakeLink) -> None:
     link = shaped(make_link, limit_bytes=250)
     for _ in range(5):
@@ -85,6 +108,20 @@ def test_a_class_that_is_shaped_no_longer(make_link: MakeLink) -> None:
     assert link.arrivals(now) == [Arrival(0, FRAME_NS)]
     assert link.configure(now, rate_bps=GBIT, classes=[(0, 0), (0, 0)]) == 0
     assert [frame for frame, _ in link.arrivals(5 * FRAME_NS)] == [1, 2]
+
+
+@pytest.mark.parametrize("weight", [0, 1])
+def test_a_class_that_is_shaped_no_longer_has_no_claim(make_link: MakeLink, weight: int) -> None:
+    """Whether or not it had a weight while its frames waited."""
+    link = make_link(rate_bps=GBIT, classes=[(weight, 0, GBIT // 100), (1, 0)])
+    for kind in (0, 1):
+        for _ in range(400):
+            link.offer(0, bytes=100, **{"class": kind})
+    now = 200 * FRAME_NS
+    link.arrivals(now)
+    assert link.configure(now, rate_bps=GBIT, classes=[(1, 0), (1, 0)]) == 0
+    got = classes_of(link, link.arrivals(now + 100 * FRAME_NS))
+    assert got[0] == pytest.approx(50, abs=1), got
 
 
 def test_an_aqm_does_not_stand_beside_it(make_link: MakeLink) -> None:
