@@ -14,11 +14,15 @@
 #include <unistd.h>
 
 #include "io/netdev.h"
+#include "posix/clock.h"
 #include "xdp/raw.h"
 
 #include "raw.skel.h"
 
 enum { SEND_BUFFER = 256 << 20 };
+
+/* How soon a device that was down is asked again whether it takes what waits for it. */
+#define ASK_NS 5000000ull
 
 /* ---- chunks ----------------------------------------------------------------- */
 
@@ -93,8 +97,9 @@ void dp_raw_kick(struct dp_raw_port *p)
 {
 	uint32_t left, before;
 	int err = 0;
+	bool down;
 
-	if (!p->pending)
+	if (!p->pending && !(p->ask_ns && p->ask_ns <= dp_now_ns()))
 		return;
 	for (left = at_kernel(p); left; left = at_kernel(p)) {
 		before = left;
@@ -104,8 +109,10 @@ void dp_raw_kick(struct dp_raw_port *p)
 		/* It ends the call at a frame that a tap dropped, whose reader is slow. */
 		p->dropped += err == EBUSY;
 	}
-	/* A device that is down or no more takes nothing however soon it is asked again. */
-	p->pending = left && err != ENETDOWN && err != ENXIO;
+	/* A device that is down or no more takes nothing, and tells nobody when it is up again. */
+	down = left && (err == ENETDOWN || err == ENXIO);
+	p->pending = left && !down;
+	p->ask_ns = down ? dp_now_ns() + ASK_NS : 0;
 }
 
 bool dp_raw_send(struct dp_raw *raw, struct dp_raw_port *p, uint32_t first)

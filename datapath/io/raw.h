@@ -57,6 +57,7 @@ struct dp_raw_port {
 	uint32_t filled;
 	uint32_t sending; /* chunks that the device has not sent yet */
 	bool pending;	  /* descriptors wait for a kick */
+	uint64_t ask_ns;  /* when to kick a device that was down; 0: it was not */
 	uint64_t dropped; /* frames that the device took and dropped, since it was full */
 };
 
@@ -108,7 +109,8 @@ uint32_t dp_raw_receive(struct dp_raw *, struct dp_raw_port *, uint32_t max, uin
 /* Hands a frame to the device; its chunks come back when it has been sent.  false: the device
  * takes no more, and the frame stays the caller's. */
 bool dp_raw_send(struct dp_raw *, struct dp_raw_port *, uint32_t first);
-/* Makes the kernel send; what it does not take now waits for the next call. */
+/* Makes the kernel send; what it does not take now waits for the next call.  A device that was down
+ * is asked at intervals, so call it also when dp_raw_send() fails. */
 void dp_raw_kick(struct dp_raw_port *);
 /* Takes back chunks that were sent, and gives the kernel some to receive into. */
 void dp_raw_reap(struct dp_raw *, struct dp_raw_port *);

@@ -6,6 +6,7 @@ Of times only lower bounds are tested: nothing may arrive before it should.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -29,7 +30,7 @@ from datapath.fabric.emulation import PAIR, Emulator, Port, words
 from datapath.fabric.links import Jitter, Link, Loss, Marking
 from datapath.lanes.emulated import EARLY_NS
 from datapath.lanes.local import NetnsHost
-from datapath.lanes.namespace import Holder, spawn
+from datapath.lanes.namespace import Holder, Namespace, spawn
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.native import lib
@@ -46,6 +47,7 @@ IP_AT, PAYLOAD_AT = 14, 42
 BTH_LEN = 12
 DATE_LEN = 4
 LOSS = 0
+RING = 4096  # frames that a device may have to send, as io/raw.h has it
 CLOCKS_NS = 5000  # by which two clocks, read one after the other, may differ
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
@@ -737,9 +739,9 @@ def open_tap(name: str) -> int:
     return fd
 
 
-@pytest.mark.parametrize("size", [60, 1514, 3600, 4000, 9014])
-def test_frames_pass_between_taps(size: int) -> None:
-    """The devices of guests."""
+@contextlib.contextmanager
+def between_taps() -> Iterator[tuple[Namespace, list[int], Emulator]]:
+    """An emulator between port0 and port1, as guests have; the taps' other ends."""
     holder = Holder(["middle"])
     fds: list[int] = []
     try:
@@ -753,15 +755,52 @@ def test_frames_pass_between_taps(size: int) -> None:
         with Emulator(ports, PAIR, begin) as emulator:
             emulator.configure("forward", Link(rate_bps=10**9, delay_ns=100_000))
             emulator.configure("backward", Link())
-            frame = ipv4(udp(bytes(range(256)) * 40))[:size]
-            frame = frame[:16] + struct.pack(">H", size - 14) + frame[18:]
-            os.write(fds[0], bytes(_VNET_HDR_LEN) + frame)
-            wait_until(lambda: frame in tap_frames(fds[1]), "the frame came through")
+            yield middle, fds, emulator
     finally:
         for fd in fds:
             os.close(fd)
         holder.close()
         holder.wait()
+
+
+@pytest.mark.parametrize("size", [60, 1514, 3600, 4000, 9014])
+def test_frames_pass_between_taps(size: int) -> None:
+    """The devices of guests."""
+    with between_taps() as (_, fds, _):
+        frame = ipv4(udp(bytes(range(256)) * 40))[:size]
+        frame = frame[:16] + struct.pack(">H", size - 14) + frame[18:]
+        os.write(fds[0], bytes(_VNET_HDR_LEN) + frame)
+        wait_until(lambda: frame in tap_frames(fds[1]), "the frame came through")
+
+
+def test_a_device_that_is_up_again_gets_frames() -> None:
+    """Also when its ring became full while it was down."""
+    with between_taps() as (middle, fds, emulator):
+
+        def send(end: int, frame: bytes) -> None:
+            os.write(fds[end], bytes(_VNET_HDR_LEN) + frame)
+
+        def counted(direction: str, counter: str) -> int:
+            return emulator.counters()[direction][counter]
+
+        # With a frame under way the emulator does not poll its devices, by which the kernel sends.
+        emulator.configure("backward", Link(delay_ns=3600 * 10**9))
+        send(1, ipv4(udp(b"under way")))
+        wait_until(lambda: counted("backward", "offered"), "a frame is under way")
+        middle.check_output(["ip", "link", "set", "port1", "down"])
+        for number, frame in enumerate(numbered(RING + 400), 1):
+            send(0, frame)
+            if number % 400 == 0:
+                wait_until(lambda: counted("forward", "delivered") >= number, "they left")  # noqa: B023
+        wait_until(lambda: counted("forward", "starved"), "the ring is full")
+        middle.check_output(["ip", "link", "set", "port1", "up"])
+        last = ipv4(udp(b"up again"))
+
+        def comes() -> bool:
+            send(0, last)
+            return last in tap_frames(fds[1])
+
+        wait_until(comes, "what came after the device was up passes")
 
 
 def tap_frames(fd: int) -> list[bytes]:
