@@ -22,6 +22,8 @@ Start = Callable[[Path], Piped]
 """Starts a program where the devices are, with pipes as standard input and output."""
 
 _ROUTE_S = 3.0
+_ROUTE_STEP_S = 0.002
+"""How often the card is asked whether it has the link address."""
 _BUSY_HINT = "another card or AF_XDP program has that device: end it; dpctl vnic show lists cards"
 
 
@@ -139,6 +141,7 @@ class Program:
                     f"no route to {address}: its link address is not known",
                     hint=f"ip neighbour show {address}",
                 )
+            time.sleep(_ROUTE_STEP_S)
 
     def disconnect(self, host: int) -> None:
         """End the tunnel to a host; frames for it are dropped and counted."""

@@ -338,9 +338,9 @@ int tunnel_connect(struct card *card, uint16_t index, const struct pipe_end *rem
 	int err;
 
 	if (!host->routed) {
-		err = dp_device_resolve(card->device, &host->addr, 1, &host->path_id);
+		err = dp_device_resolve(card->device, &host->addr, 0, &host->path_id);
 		if (err)
-			return err == -ETIMEDOUT ? -EAGAIN : err;
+			return err;
 		host->routed = true;
 	}
 	for (uint32_t i = 0; i < card->n_pipes; i++) {
