@@ -88,8 +88,8 @@ static int64_t payload_length(const struct dp_packet *pkt, uint32_t mask, uint32
 	uint32_t pad = dp_bth_pad(pkt->data);
 	int64_t len;
 
-	if (dp_is_trimmed(pkt)) /* only data ever is; some of it may be left */
-		return mask & DP_HAS_PAYLOAD && mask & DP_HAS_XDH ? 0 : -EBADMSG;
+	if (dp_is_trimmed(pkt)) /* some of the payload may be left */
+		return 0;
 	if (pkt->flags & DP_PKT_NO_PAYLOAD)
 		len = pkt->len == hdr_len ? (int64_t)pkt->pay_len : -1;
 	else

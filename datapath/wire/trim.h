@@ -16,9 +16,18 @@
 
 enum { DP_DSCP_TRIMMED = 43 }; /* of the values for local use, RFC 2474 */
 
+/* Whether packets of this opcode can be trimmed: they are data of the extended mode. */
+static inline bool dp_can_be_trimmed(const struct dp_opcode_info *info)
+{
+	return info->mask & DP_HAS_XDH && info->mask & DP_HAS_PAYLOAD;
+}
+
+/* Of a packet with a whole BTH.  Any other packet may have the DSCP as well: a standard peer is
+ * free to choose it, and a network may write it. */
 static inline bool dp_is_trimmed(const struct dp_packet *pkt)
 {
-	return pkt->tos >> 2 == DP_DSCP_TRIMMED;
+	return pkt->tos >> 2 == DP_DSCP_TRIMMED &&
+	       dp_can_be_trimmed(&dp_opcodes[dp_bth_opcode(pkt->data)]);
 }
 
 /* What trimming leaves of a datagram (BTH first, len bytes): its headers.  0: it
@@ -32,7 +41,7 @@ static inline uint32_t dp_trim_len(const uint8_t *bth, uint32_t len)
 	if (len < DP_BTH_LEN)
 		return 0;
 	info = &dp_opcodes[dp_bth_opcode(bth)];
-	if (!(info->mask & DP_HAS_XDH) || !(info->mask & DP_HAS_PAYLOAD))
+	if (!dp_can_be_trimmed(info))
 		return 0;
 	left = info->hdr_len + dp_telemetry_len(bth, len);
 	return left <= len ? left : 0;

@@ -131,7 +131,7 @@ def read(packet: Packet) -> Datagram | None:
     start = 24 if data[0] == WITH_IMM else 20
     pad, length = data[1] >> 4 & 3, len(data) - 4
     form = data[1] & 0x0F == 0 and int.from_bytes(data[2:4], "big") & 0x7FFF == 0x7FFF
-    if not form or length - pad < start or length % 4 or packet.tos >> 2 == 43:
+    if not form or length - pad < start or length % 4:
         return None
     qkey, _ = struct.unpack("!II", data[12:20])
     return Datagram(qkey, packet.dest_qpn, data[start : length - pad])

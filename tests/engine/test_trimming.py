@@ -152,9 +152,42 @@ def test_standard_packets_are_never_trimmed(world: World) -> None:
     a.write(b"\xff" * MTU, target)
     (packet,) = a.host.send_all()
     assert world.give(b.host, trimmed(packet)) < 0
-    assert world.give(b.host, packet._replace(tos=DSCP << 2)) < 0
     world.silent(b)
     assert bytes(target) == bytes(MTU)
+
+
+def with_dscp(packet: Packet) -> Packet:
+    return packet._replace(tos=DSCP << 2 | packet.tos & 3)
+
+
+def test_a_standard_peer_may_choose_the_dscp_of_trimmed_packets(world: World) -> None:
+    """Requests, acknowledgements and answers of READs, with their ICRCs."""
+    a, b = world.pair()
+    data = pattern(2 * MTU)
+    target = b.host.memory(len(data))
+    a.write(data, target)
+    content = a.read(len(data), target)
+    for packet in a.host.send_all():
+        assert world.give(b.host, with_dscp(packet)) == 0
+    for packet in b.host.send_all():
+        assert world.give(a.host, with_dscp(packet)) == 0
+    assert bytes(target) == bytes(content) == data
+    assert a.poll() == [ok("RDMA_WRITE"), ok("RDMA_READ")]
+    a.write(bytes(MTU), target)
+    (packet,) = a.host.send_all()
+    damaged = packet.data[:-5] + bytes([packet.data[-5] ^ 1]) + packet.data[-4:]
+    assert world.give(b.host, with_dscp(packet._replace(data=damaged))) < 0
+    assert bytes(target) == data
+
+
+def test_extended_packets_without_payload_may_have_that_dscp(ext: World) -> None:
+    a, b = ext.extended_pair()
+    source = b.host.memory(pattern(MTU))
+    content = a.read(MTU, source)
+    (request,) = a.host.send_all()
+    assert ext.give(b.host, with_dscp(request)) == 0
+    assert ext.run()
+    assert bytes(content) == pattern(MTU)
 
 
 @pytest.mark.parametrize("extended", [0, 1])

@@ -131,6 +131,29 @@ def test_every_truncation_of_an_extended_ack(words: int) -> None:
         assert packet(data[:length]).parse()[0] == -errno.EBADMSG
 
 
+@pytest.mark.parametrize("data", [
+    pytest.param(bth(0x04) + b"data", id="SEND_ONLY"),
+    pytest.param(bth(0x11) + bytes(4), id="ACK"),
+    pytest.param(bth(0x64) + bytes(8) + b"data", id="UD_SEND_ONLY"),
+    pytest.param(bth(0xCC) + bytes(20 + 16), id="EXT_READ_REQUEST"),
+    pytest.param(xack(1, 4)[:-4], id="EXT_ACK"),
+])  # fmt: skip
+def test_only_data_of_the_extended_mode_is_trimmed(data: bytes) -> None:
+    """Other packets with the DSCP of trimmed ones are read as those without."""
+    for tos in (0, lib.DP_DSCP_TRIMMED << 2):
+        status, parsed = packet(data + ICRC, tos=tos).parse()
+        assert (status, parsed.cut) == (0, False)
+        assert parsed.payload_len == (4 if data.endswith(b"data") else 0)
+
+
+def test_trimmed_data_has_no_payload() -> None:
+    """What is left of it, here a word, does not count."""
+    owned = packet(bth(0xCA) + bytes(20 + 16) + b"left", tos=lib.DP_DSCP_TRIMMED << 2)
+    status, parsed = owned.parse()
+    assert (status, parsed.cut, parsed.payload_len) == (0, True, 0)
+    assert parsed.payload == ffi.NULL
+
+
 def no_payload(data: bytes, pay_len: int) -> tuple[int, int]:
     owned = packet(data, flags=lib.DP_PKT_NO_PAYLOAD)
     owned.p.pay_len = pay_len

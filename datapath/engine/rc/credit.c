@@ -194,7 +194,7 @@ static void note_rtt(struct dp_credit *c, uint32_t wanted, uint64_t now)
 		c->rtt_ns = rtt;
 }
 
-/* Trimmed packets have a DSCP that no other packet may have. */
+/* A packet with payload and the DSCP of trimmed packets is taken for one. */
 static bool is_usable(uint8_t dscp)
 {
 	return dscp < 64 && dscp != DP_DSCP_TRIMMED;
