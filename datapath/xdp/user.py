@@ -105,8 +105,11 @@ def attach(network: HookedNetwork, source: Path, hook: str) -> Iterator[UserProg
 
             def ask() -> dict[str, Any]:
                 assert process.stdin is not None
-                process.stdin.write(b"maps\n")
-                process.stdin.flush()
+                try:
+                    process.stdin.write(b"maps\n")
+                    process.stdin.flush()
+                except BrokenPipeError:
+                    raise _worker_died(process, messages) from None
                 return _read_line(process, _READ_TIMEOUT_S, messages)
 
             yield UserProgram(answer["mode"], answer["reason"], ask)

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from datapath.errors import LocalError
+from datapath.errors import DatapathError, LocalError
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
-from datapath.xdp.user import attach, entry_function
+from datapath.xdp.user import XdpHook, attach, entry_function
 from tests.xdp.conftest import Wire, ipv4, udp
 
 COUNT = """
@@ -78,6 +82,35 @@ def test_a_program_sees_the_packets_of_its_hook(
     # Detached: the hook is free again, and traffic passes.
     with attach(wire.network, source, hook) as again:
         assert again.maps()["sources"] == {}
+
+
+class Watched:
+    """A network that keeps the processes which it starts at its hooks."""
+
+    def __init__(self, network: NetnsNetwork) -> None:
+        self.network = network
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def xdp_hook(self, hook: str) -> XdpHook:
+        place = self.network.xdp_hook(hook)
+
+        def start(
+            argv: Sequence[str], *, env: Mapping[str, str], stderr: IO[bytes]
+        ) -> subprocess.Popen[bytes]:
+            self.started.append(place.start(argv, env=env, stderr=stderr))
+            return self.started[-1]
+
+        return replace(place, start=start)
+
+
+def test_a_process_that_has_died_is_told(wire: Wire, source: Path) -> None:
+    watched = Watched(wire.network)
+    with attach(watched, source, "host1") as program:
+        (process,) = watched.started
+        process.kill()
+        process.wait()
+        with pytest.raises(DatapathError, match="the XDP program's process ended"):
+            program.maps()
 
 
 def test_one_program_at_a_hook(wire: Wire, source: Path) -> None:
