@@ -34,6 +34,7 @@
 
 #include "xdp/pace.h"
 #include "xdp/pace_kept.h"
+#include "xdp/pace_marks.h"
 #include "xdp/pace_packet.h"
 
 /* `lock` guards it and the flow's slots. */
@@ -61,12 +62,6 @@ struct slot {
 	__u64 prior_delivered, delivered_ns, first_sent_ns; /* of the flow when it was sent */
 };
 
-/* Of requests that a peer sends to us. */
-struct echo {
-	__u32 packets, marked; /* since the last acknowledgement */
-	__s32 owed;	       /* marked packets, less those that acknowledgements have told of */
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, DP_PACE_FLOWS);
@@ -80,13 +75,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, DP_PACE_FLOWS);
-	__type(key, struct key);
-	__type(value, struct echo);
-} echoes SEC(".maps");
 
 /* Of flows to come; user space fills it. */
 struct {
@@ -106,11 +94,6 @@ const volatile bool pace_ecn = false;
 __u64 pace_rate_bps[DP_PACE_FLOWS] = {};
 __u64 pace_cwnd_bytes[DP_PACE_FLOWS] = {}; /* of payload; 0: no window */
 struct dp_pace_counters pace_counters = {};
-
-static __always_inline int behind(__u32 a, __u32 b)
-{
-	return (int)((a - b) << 8) >> 8;
-}
 
 static __always_inline void tell(const struct dp_pace_event *event)
 {
@@ -229,20 +212,25 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 
 /* rxe sends as many packets more as it sees acknowledged; the window has room for only some.  One
  * acknowledgement at least when no packet in flight asks for another.  If then none comes, user space
- * lets rxe see the rest. */
-static __always_inline struct sight look(const struct flow *f)
+ * lets rxe see the rest.  end_bytes: what the acknowledgement that has come tells of. */
+static __always_inline void look(const struct flow *f, __u64 end_bytes, struct sight *sight)
 {
 	__u64 inflight = f->sent_bytes - f->acked_bytes, cwnd = 0;
-	struct sight sight = { .number = f->number, .known = f->told_bytes };
 
 	if (f->number < DP_PACE_FLOWS)
 		cwnd = pace_cwnd_bytes[f->number];
-	sight.all = !cwnd;
-	sight.one = f->acked_bytes >= f->asked_bytes;
+	sight->one = f->acked_bytes >= f->asked_bytes;
+	sight->known = f->told_bytes;
 	if (inflight < cwnd)
-		sight.known += cwnd - inflight;
-	sight.all |= sight.known >= f->acked_bytes;
-	return sight;
+		sight->known += cwnd - inflight;
+	sight->passes = !cwnd || sight->known >= end_bytes;
+}
+
+/* What rxe sees tells it of so many bytes. */
+static __always_inline void knows(struct flow *f, __u64 end_bytes)
+{
+	if (f->told_bytes < end_bytes)
+		f->told_bytes = end_bytes;
 }
 
 /* All packets before `end` have arrived; `lost`: the one at `end` has not.  `plain`: rxe need not see
@@ -252,10 +240,11 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 {
 	struct dp_pace_event event = { .kind = DP_PACE_ACK, .now_ns = now };
 	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
-	struct sight sight = { .all = true, .number = DP_PACE_FLOWS };
+	struct sight sight = { .passes = true, .number = DP_PACE_FLOWS };
 	__u64 sent_in, acked_in;
-	struct slot *s;
 	__u32 psn = (end - 1) & PSN_MASK;
+	struct slot *s;
+	bool ours;
 
 	if (!f) {
 		__sync_fetch_and_add(&pace_counters.unknown_acks, 1);
@@ -265,8 +254,10 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 	if (!s)
 		return sight;
 	event.flow = f->number;
+	sight.psn = psn;
 	bpf_spin_lock(&f->lock);
-	if (s->psn == psn && s->end_bytes > f->acked_bytes && s->end_bytes <= f->sent_bytes) {
+	ours = s->psn == psn && s->end_bytes <= f->sent_bytes;
+	if (ours && s->end_bytes > f->acked_bytes) {
 		event.acked_bytes = s->end_bytes - f->acked_bytes;
 		f->acked_bytes = s->end_bytes;
 		if (!s->resent && now > s->departed_ns)
@@ -284,10 +275,11 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 	if (excused)
 		f->excused = 1;
 	sight.number = f->number;
-	if (plain && event.acked_bytes)
-		sight = look(f);
-	if (sight.all)
-		f->told_bytes = f->acked_bytes;
+	sight.repeats = !event.acked_bytes;
+	if (plain && ours)
+		look(f, s->end_bytes, &sight);
+	if (sight.passes && ours)
+		knows(f, s->end_bytes);
 	event.delivered_bytes = f->acked_bytes;
 	event.inflight_bytes = f->sent_bytes - f->acked_bytes;
 	bpf_spin_unlock(&f->lock);
@@ -321,22 +313,27 @@ static __always_inline int show(struct __sk_buff *ctx, struct packet *p, const s
 	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
 	struct dp_pace_kept *kept;
 	struct dp_pace_unseen *a;
+	__u64 seen;
 
 	if (!f || sight->number >= DP_PACE_FLOWS)
 		return TC_ACT_UNSPEC;
 	a = &pace_unseen[sight->number];
-	if (sight->all) {
-		forget_kept(a);
+	/* One that is kept tells what this one repeats. */
+	if (!sight->passes && sight->repeats)
+		return TC_ACT_SHOT;
+	if (sight->passes || !keep(ctx, sight, a, p->version, f->acked_bytes, now)) {
+		seen = forget_up_to(a, sight);
+		bpf_spin_lock(&f->lock);
+		knows(f, seen);
+		bpf_spin_unlock(&f->lock);
 		return TC_ACT_UNSPEC;
 	}
-	if (!keep(ctx, p, sight->number, a, f->acked_bytes, now))
-		return TC_ACT_UNSPEC;
 	__sync_fetch_and_add(&pace_counters.held_acks, 1);
 	kept = take(a, sight);
 	if (!kept)
 		return TC_ACT_SHOT;
 	bpf_spin_lock(&f->lock);
-	f->told_bytes = kept->end_bytes;
+	knows(f, kept->end_bytes);
 	bpf_spin_unlock(&f->lock);
 	if (p->version == 4)
 		bpf_skb_store_bytes(ctx, ETH_HLEN, kept->bytes, DP_PACE_ACK4_LEN,
@@ -362,66 +359,10 @@ static __always_inline int answered(struct __sk_buff *ctx, struct packet *p, __u
 	rnr = (p->syndrome & AETH_KIND) == AETH_RNR;
 	nak = (p->syndrome & AETH_KIND) == AETH_NAK;
 	sight = acknowledged(p, rnr || nak ? p->psn : p->psn + 1,
-			     p->opcode == RC_ACK && p->payload == AETH_LEN && !rnr && !nak,
+			     p->opcode == RC_ACK && p->payload == AETH_LEN && !rnr && !nak &&
+				     ctx->mark != DP_PACE_SHOWN,
 			     p->syndrome == NAK_SEQUENCE, rnr || nak, now);
 	return show(ctx, p, &sight, now);
-}
-
-/* A peer's request comes in. */
-static __always_inline void note_mark(struct packet *p)
-{
-	struct echo *echo, fresh = {};
-
-	echo = bpf_map_lookup_elem(&echoes, &p->key);
-	if (!echo) {
-		bpf_map_update_elem(&echoes, &p->key, &fresh, BPF_NOEXIST);
-		echo = bpf_map_lookup_elem(&echoes, &p->key);
-	}
-	if (!echo)
-		return;
-	__sync_fetch_and_add(&echo->packets, 1);
-	if (p->ecn == ECN_CE)
-		__sync_fetch_and_add(&echo->marked, 1);
-}
-
-/* Our acknowledgement leaves.  It speaks for several packets and has one bit, so that a rest is
- * kept for the next: the share of marked bytes is right over several acknowledgements. */
-static __always_inline void echo_marks(struct __sk_buff *ctx, struct packet *p)
-{
-	struct echo *echo;
-	__s32 packets;
-	__u8 bits;
-
-	echo = bpf_map_lookup_elem(&echoes, &p->key);
-	if (!echo)
-		return;
-	packets = (__s32)echo->packets;
-	echo->owed += (__s32)echo->marked;
-	echo->packets = echo->marked = 0;
-	if (echo->owed <= 0 || 2 * echo->owed < packets)
-		return;
-	echo->owed -= packets;
-	bits = p->congestion | BECN;
-	bpf_skb_store_bytes(ctx, p->bth_at + offsetof(struct bth, congestion), &bits, 1, 0);
-}
-
-static __always_inline void set_ect(struct __sk_buff *ctx, const struct packet *p)
-{
-	__be16 before, after;
-	__u8 word[2];
-
-	if (p->ecn || bpf_skb_load_bytes(ctx, ETH_HLEN, word, sizeof(word)))
-		return;
-	__builtin_memcpy(&before, word, 2);
-	if (p->version == 4)
-		word[1] |= ECN_ECT0;
-	else
-		word[1] |= ECN_ECT0 << 4;
-	__builtin_memcpy(&after, word, 2);
-	if (p->version == 4)
-		bpf_l3_csum_replace(ctx, ETH_HLEN + offsetof(struct iphdr, check), before, after,
-				    2);
-	bpf_skb_store_bytes(ctx, ETH_HLEN, word, sizeof(word), 0);
 }
 
 /* The packet that waits is a copy which belongs to no socket: a QP may be destroyed meanwhile, and

@@ -19,7 +19,7 @@ enum {
 /* An acknowledgement from the IP header on: the ICRC covers the IPv4 identification. */
 struct dp_pace_kept {
 	unsigned char bytes[DP_PACE_ACK6_LEN];
-	unsigned int unused;
+	unsigned int psn;	      /* up to which it tells that packets arrived */
 	unsigned long long end_bytes; /* of the flow, that are acknowledged with it */
 };
 

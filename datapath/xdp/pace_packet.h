@@ -120,6 +120,12 @@ static __always_inline bool parse(struct __sk_buff *ctx, struct packet *p, bool 
 	return true;
 }
 
+/* By how much PSN a is behind PSN b; below 0: before it. */
+static __always_inline int behind(__u32 a, __u32 b)
+{
+	return (int)((a - b) << 8) >> 8;
+}
+
 static __always_inline bool is_request(__u8 opcode)
 {
 	return opcode <= RC_READ_REQUEST || (opcode >= RC_COMPARE_SWAP && opcode <= RC_LAST);

@@ -31,6 +31,7 @@ FRAMES = Path(__file__).with_name("programs") / "frames.py"
 MIDDLE, ACKNOWLEDGE, CNP = 0x01, 0x11, 0x81
 ACK, RNR, NAK = 0x1F, 0x21, 0x60
 NOT_ECT, ECT0, CE = 0, 2, 3
+SHOWN = 0x64707062  # DP_PACE_SHOWN of xdp/pace.h
 PORT = 0xC190
 PAYLOAD = 256
 
@@ -106,9 +107,13 @@ class Pacers:
 
     def send_at_once(self, *frames: str) -> None:
         """Frames of one host, 20 ms apart."""
-        index = 0 if bytes.fromhex(frames[0])[6:12] == mac(0) else 1
-        done = self.hosts[index].run([sys.executable, str(FRAMES), "eth1", "send", *frames])
+        self.program(0 if bytes.fromhex(frames[0])[6:12] == mac(0) else 1, "send", *frames)
+
+    def program(self, index: int, *words: str) -> str:
+        """What frames.py prints on a host."""
+        done = self.hosts[index].run([sys.executable, str(FRAMES), "eth1", *words])
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def results(self) -> list[dict[str, Any]]:
         time.sleep(0.5)  # the last event is on its way through the ring
@@ -206,6 +211,48 @@ def test_a_pacer_that_ends_keeps_nothing(windowed: Pacers, tmp_path: Path) -> No
         assert windowed.results()[0]["held_acks"] == 2
         wait_for_words(tmp_path / "seen", "\n4\n")
         assert seen() == [4]
+
+
+def test_a_late_acknowledgement_takes_no_newer_one_away(windowed: Pacers, tmp_path: Path) -> None:
+    """6 comes when 8 is kept, and the window has room for neither."""
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(answer(2), answer(4), answer(8), answer(6))
+        wait_for_words(tmp_path / "seen", "\n8\n")
+        assert seen() == [8]
+    assert windowed.results()[0]["held_acks"] == 3
+
+
+def test_a_late_acknowledgement_is_seen_if_there_is_room(windowed: Pacers, tmp_path: Path) -> None:
+    """12 leaves room for 4 packets: 4 and then 6 pass.  16 comes, and rxe sees 12 in its place."""
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(answer(12), answer(4), answer(6), answer(16))
+        wait_for_words(tmp_path / "seen", "\n16\n")
+        assert seen() == [4, 6, 12, 16]
+
+
+def test_a_copy_of_a_kept_acknowledgement_opens_no_window(windowed: Pacers, tmp_path: Path) -> None:
+    """When 10 comes there is room for 2 packets, and rxe has seen nothing yet."""
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(*(answer(psn) for psn in (2, 4, 8, 8, 10)))
+        wait_for_words(tmp_path / "seen", "\n10\n")
+        assert seen() == [2, 10]
+
+
+def test_one_that_user_space_shows_takes_no_newer_one_away(
+    windowed: Pacers, tmp_path: Path
+) -> None:
+    """8 has come since user space read that 4 was the newest."""
+    turned = bytes.fromhex(answer(4))
+    shown = (turned[:6] + mac(0) + turned[12:]).hex()
+    with seen_by(windowed.hosts[0], tmp_path / "seen") as seen:
+        windowed.send_at_once(*(request(psn, asks=True) for psn in range(1, 17)))
+        windowed.send_at_once(answer(2), answer(4), answer(8))
+        windowed.program(0, "mark", str(SHOWN), shown)
+        wait_for_words(tmp_path / "seen", "\n8\n")
+        assert seen() == [4, 8]
 
 
 def test_nothing_is_kept_from_a_flow_within_its_window(windowed: Pacers, tmp_path: Path) -> None:
