@@ -169,6 +169,8 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 		needs = p->payload * 8000000000ull / rate;
 	event.flow = number;
 	bpf_spin_lock(&f->lock);
+	/* rxe begins no request more than 128 PSNs after the first that is not acknowledged, and so
+	 * goes back by no more. */
 	d = behind(p->psn, f->next_psn);
 	if (!f->begun || d < -DP_PACE_SLOTS) {
 		f->begun = 1;
@@ -193,9 +195,11 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 			f->asked_bytes = f->sent_bytes;
 		s->resent = 0;
 		f->next_psn = (p->psn + 1) & PSN_MASK;
-	} else if (s->psn == p->psn) {
-		remember(f, s, p->psn, idle, at);
-		s->resent = 1;
+	} else {
+		if (s->psn == p->psn) { /* the rest of a READ has a PSN that no request had */
+			remember(f, s, p->psn, idle, at);
+			s->resent = 1;
+		}
 		if (behind(p->psn, f->going_psn) < 0) {
 			event.kind = DP_PACE_TIMEOUT;
 			tells = !f->excused;

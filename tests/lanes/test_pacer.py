@@ -28,7 +28,7 @@ from datapath.native import paths
 from tests.waiting import wait_for_words
 
 FRAMES = Path(__file__).with_name("programs") / "frames.py"
-MIDDLE, ACKNOWLEDGE, CNP = 0x01, 0x11, 0x81
+MIDDLE, READ, ACKNOWLEDGE, CNP = 0x01, 0x0C, 0x11, 0x81
 ACK, RNR, NAK = 0x1F, 0x21, 0x60
 NOT_ECT, ECT0, CE = 0, 2, 3
 SHOWN = 0x64707062  # DP_PACE_SHOWN of xdp/pace.h
@@ -80,6 +80,10 @@ def request(psn: int, *, asks: bool = False, **more: int) -> str:
 
 def answer(psn: int, syndrome: int = ACK, **more: int) -> str:
     return frame(1, ACKNOWLEDGE, psn, bytes([syndrome, 0, 0, 0]), **more)
+
+
+def read_request(psn: int) -> str:
+    return frame(0, READ, psn | 1 << 31, bytes(16))
 
 
 class Pacers:
@@ -304,6 +308,13 @@ def test_going_back_unasked_is_a_timeout(pacers: Pacers) -> None:
     pacers.send(*(request(psn) for psn in (7, 8, 9, 8, 9)))
     mine = pacers.results()[0]
     assert (mine["losses"], mine["timeouts"]) == (0, 1)
+
+
+def test_asking_again_for_the_rest_of_a_read_is_a_timeout(pacers: Pacers) -> None:
+    """The READ has 64 responses, of which 20 have come; its request has a PSN that none had."""
+    pacers.send(request(99), read_request(100), request(164), read_request(120), request(164))
+    mine = pacers.results()[0]
+    assert (mine["connections"], mine["losses"], mine["timeouts"]) == (1, 0, 1)
 
 
 def test_a_receiver_without_receives_is_no_loss(pacers: Pacers) -> None:
