@@ -17,9 +17,14 @@ from datapath.lanes.base import Host
 from datapath.lanes.beside import Beside
 from datapath.native import paths
 
-_FQ = ("fq", "flow_limit", "300")
-"""rxe has at most 128 packets of a QP unacknowledged; when it goes back too early they are in the
-qdisc twice."""
+_FQ = ("fq", "limit", "200000", "flow_limit", "1000", "orphan_mask", str(2**32 - 1))
+"""Packets in all, packets of a flow, and how fq tells flows apart.
+
+rxe has at most 128 packets of a QP unacknowledged; when it goes back too early they are in the
+qdisc twice.  The pacer takes 512 QPs, of which two may be one flow for it.  rxe's packets belong to
+no connected socket: fq knows their flow by these bits of their hash.  By default there are 1024
+such flows: acknowledgements would then wait for requests, and the requests of one QP for another's.
+"""
 
 
 @contextlib.contextmanager

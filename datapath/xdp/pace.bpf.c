@@ -371,7 +371,11 @@ static __always_inline int answered(struct __sk_buff *ctx, struct packet *p, __u
 
 /* The packet that waits is a copy which belongs to no socket: a QP may be destroyed meanwhile, and
  * rxe looks at the QP of a packet when it has been sent (a panic in rxe_skb_tx_dtor of 6.12).
- * dp_pace_out() sees the copy again, and knows it by its mark. */
+ * dp_pace_out() sees the copy again, and knows it by its mark.
+ *
+ * A copy that the qdisc drops (a result above 0) is lost as on the way, and rxe hears of it as of any
+ * loss.  Told at once, it would hand over the same PSN again and again, or end the QP: Linux does
+ * the one or the other, by its version. */
 static __always_inline int wait_until(struct __sk_buff *ctx, __u64 at)
 {
 	__u32 mark = ctx->mark;
@@ -380,7 +384,7 @@ static __always_inline int wait_until(struct __sk_buff *ctx, __u64 at)
 		return TC_ACT_UNSPEC;
 	__sync_fetch_and_add(&pace_counters.paced_packets, 1);
 	ctx->mark = PACED;
-	if (!bpf_clone_redirect(ctx, ctx->ifindex, 0))
+	if (bpf_clone_redirect(ctx, ctx->ifindex, 0) >= 0)
 		return TC_ACT_STOLEN;
 	ctx->mark = mark;
 	return TC_ACT_UNSPEC;

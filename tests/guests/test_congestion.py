@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path as FilePath
 
 import pytest
@@ -12,6 +13,7 @@ from datapath.lanes.pacing import pacing
 from datapath.lanes.tcp_control import tcp_control
 from datapath.lanes.vm import VmNetwork
 from tests.guests.test_traffic import run
+from tests.lanes.test_pacer import MIDDLE, frame
 from tests.waiting import wait_for_words
 from tests.workloads.test_perftest import values
 
@@ -36,6 +38,63 @@ def test_rxe_is_paced(network: VmNetwork, tmp_path: FilePath, device: str) -> No
     assert " 0 acknowledgements" not in told["host0"]
     for host in network.hosts:
         assert not host.run(["pgrep", "dp-rxe-pacer"]).stdout
+
+
+FQ = ["dev", "eth1", "root"]
+QPS = 500
+MANY_PACKETS = f"""
+import socket, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+link.bind(("eth1", 0))
+frame = bytearray.fromhex(sys.argv[1])
+def send(port, count):
+    frame[34:36] = port.to_bytes(2, "big")
+    for psn in range(count):
+        frame[50:54] = psn.to_bytes(4, "big")
+        link.send(frame)
+for port in range(0xC000, 0xC000 + {QPS}):
+    send(port, 3)
+send(0xF000, 512)
+"""
+
+
+def test_fq_has_room_for_all(network: VmNetwork, tmp_path: FilePath) -> None:
+    """Each QP is a flow of fq.  None of their packets is dropped, nor of two QPs that are one flow.
+
+    A packet takes 25 ms, so that the second and third of a QP wait.  If the guest halts between
+    them they do not, and fq needs no flow for them.  With 1024 flows, 500 QPs would have about 395.
+    """
+    algorithm = compile_algorithm("fixed", {"window_bytes": 1024})
+    packet = frame(0, MIDDLE, 0, bytes(1024))
+    with pacing(network.hosts, algorithm.path, tmp_path, ecn=False):
+        done = network.hosts[0].run(["python3", "-c", MANY_PACKETS, packet])
+        queue = network.hosts[0].run(["tc", "-s", "qdisc", "show", *FQ]).stdout
+    assert done.returncode == 0, done.stderr
+    flows, limit = re.search(r"flows (\d+) ", queue), re.search(r" limit (\d+)p ", queue)
+    assert flows, queue
+    assert int(flows[1]) > 0.9 * QPS
+    assert "(dropped 0," in queue
+    assert limit, queue
+    assert int(limit[1]) >= 512 * 256
+
+
+@pytest.mark.parametrize("device", ["rxe"])
+def test_rxe_goes_on_when_fq_drops(network: VmNetwork, tmp_path: FilePath, device: str) -> None:
+    """rxe hands over 64 packets, which wait for a window of four; the queue has room for eight."""
+    network.prepare(device)
+    algorithm = compile_algorithm("fixed", {"window_bytes": 4096})
+    section = {**STREAM, "operation": "send", "verify": True}
+    with pacing(network.hosts, algorithm.path, tmp_path, ecn=False) as told:
+        for host in network.hosts:
+            done = host.run(["tc", "qdisc", "change", *FQ, "fq", "limit", "8"])
+            assert done.returncode == 0, done.stderr
+        found = values(run(network, tmp_path, device, "stream", section))
+        queue = network.hosts[0].run(["tc", "-s", "qdisc", "show", *FQ]).stdout
+    assert "(dropped " in queue
+    assert "(dropped 0," not in queue
+    assert found["goodput"] > 0
+    assert found["unfinished_share"] == 0
+    assert " 0 losses" not in told["host0"]
 
 
 @pytest.mark.parametrize("device", ["siw"])

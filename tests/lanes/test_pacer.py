@@ -317,6 +317,27 @@ def test_asking_again_for_the_rest_of_a_read_is_a_timeout(pacers: Pacers) -> Non
     assert (mine["connections"], mine["losses"], mine["timeouts"]) == (1, 0, 1)
 
 
+NARROW = ["tbf", "rate", "8kbit", "burst", "1600", "limit", "700"]
+
+
+def test_a_packet_that_the_qdisc_drops_is_lost(pacers: Pacers) -> None:
+    """The sender does not hear of it, and the peer asks for it as for any lost packet."""
+    device = ["dev", "eth1", "root"]
+    host = pacers.hosts[0]
+    assert host.run(["tc", "qdisc", "replace", *device, *NARROW]).returncode == 0
+    try:
+        pacers.send_at_once(*(request(psn) for psn in range(1, 21)))  # fails if a send() does
+        queue = host.run(["tc", "-s", "qdisc", "show", *device]).stdout
+    finally:
+        host.run(["tc", "qdisc", "delete", *device])
+    assert "dropped" in queue
+    assert "dropped 0," not in queue
+    pacers.send(answer(8, NAK), request(8), request(9), answer(9))
+    mine = pacers.results()[0]
+    assert (mine["connections"], mine["acks"]) == (1, 2)
+    assert (mine["losses"], mine["timeouts"]) == (1, 0)
+
+
 def test_a_receiver_without_receives_is_no_loss(pacers: Pacers) -> None:
     pacers.send(request(7), request(8), answer(7, RNR), request(7), request(8), answer(8))
     mine = pacers.results()[0]
