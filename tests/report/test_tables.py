@@ -108,8 +108,9 @@ def test_quantiles_of_a_distribution_are_samples_as_those_of_metrics(tmp_path: P
     pd.DataFrame({"latency_ns": [100_000.0, 1_000.0]}).to_parquet(file)
     spec = plotspec.PlotSpec("cdf", ("latency",), None, "stack")
     found = distribution.table(read(folder), spec).set_index("point")
-    row = found.loc[file.stem.rpartition("-")[0]]
-    assert row[["p0", "p50", "p75", "p100"]].tolist() == [1_000, 1_000, 100_000, 100_000]
+    label = file.stem.rpartition("-")[0]
+    quantiles = [found.at[label, name] for name in ("p0", "p50", "p75", "p100")]
+    assert quantiles == [1_000, 1_000, 100_000, 100_000]
 
 
 def test_unknown_plot_format(whole: Path) -> None:
