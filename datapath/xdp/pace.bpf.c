@@ -162,9 +162,9 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 	}
 	number = f->number;
 	s = slot_of(number, p->psn);
-	if (!s || number >= DP_PACE_FLOWS)
+	if (!s)
 		return 0;
-	rate = pace_rate_bps[number];
+	rate = pace_rate_bps[index_of(number)];
 	if (rate)
 		needs = p->payload * 8000000000ull / rate;
 	event.flow = number;
@@ -177,8 +177,7 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
 		f->going_psn = f->next_psn = p->psn;
 		f->sent_bytes = f->acked_bytes = f->asked_bytes = f->told_bytes = 0;
 		f->excused = f->congested = 0;
-		if (number < DP_PACE_FLOWS)
-			forget_kept(&pace_unseen[number]);
+		forget_kept(&pace_unseen[index_of(number)]);
 		d = 0;
 		tells = true;
 		event.kind = DP_PACE_BEGIN;
@@ -219,10 +218,9 @@ static __always_inline __u64 sent(struct packet *p, __u64 now)
  * lets rxe see the rest.  end_bytes: what the acknowledgement that has come tells of. */
 static __always_inline void look(const struct flow *f, __u64 end_bytes, struct sight *sight)
 {
-	__u64 inflight = f->sent_bytes - f->acked_bytes, cwnd = 0;
+	__u64 inflight = f->sent_bytes - f->acked_bytes;
+	__u64 cwnd = pace_cwnd_bytes[index_of(f->number)];
 
-	if (f->number < DP_PACE_FLOWS)
-		cwnd = pace_cwnd_bytes[f->number];
 	sight->one = f->acked_bytes >= f->asked_bytes;
 	sight->known = f->told_bytes;
 	if (inflight < cwnd)
@@ -321,7 +319,7 @@ static __always_inline int show(struct __sk_buff *ctx, struct packet *p, const s
 
 	if (!f || sight->number >= DP_PACE_FLOWS)
 		return TC_ACT_UNSPEC;
-	a = &pace_unseen[sight->number];
+	a = &pace_unseen[index_of(sight->number)];
 	/* One that is kept tells what this one repeats. */
 	if (!sight->passes && sight->repeats)
 		return TC_ACT_SHOT;

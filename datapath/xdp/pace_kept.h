@@ -32,6 +32,14 @@ struct sight {
 	__u64 known;  /* otherwise those up to so many acked_bytes */
 };
 
+/* The number of a flow as an index.  Without it, the compiler checks the number in one register and
+ * reads it into another one from the stack, where the verifier of Linux 6.1 knows no bound. */
+static __always_inline __u32 index_of(__u32 number)
+{
+	barrier_var(number);
+	return number & (DP_PACE_FLOWS - 1);
+}
+
 static __always_inline void forget_kept(struct dp_pace_unseen *a)
 {
 	a->first = a->end;

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path as FilePath
 
 import pytest
 
 from datapath.cc import compile_algorithm
+from datapath.lanes import kernels
 from datapath.lanes.pacing import pacing
+from datapath.lanes.spec import Topology
 from datapath.lanes.tcp_control import tcp_control
 from datapath.lanes.vm import VmNetwork
 from tests.guests.test_traffic import run
@@ -95,6 +98,19 @@ def test_rxe_goes_on_when_fq_drops(network: VmNetwork, tmp_path: FilePath, devic
     assert found["goodput"] > 0
     assert found["unfinished_share"] == 0
     assert " 0 losses" not in told["host0"]
+
+
+@pytest.mark.minutes  # another kernel, which may have to be fetched first
+@pytest.mark.usefixtures("root")
+def test_an_older_verifier_takes_the_pacer(tmp_path: FilePath) -> None:
+    """Linux 6.1 knows less of values that have been on the stack than 6.12."""
+    kernels.ensure("6.1", lambda text: print(text, file=sys.stderr))
+    algorithm = compile_algorithm("swift")
+    with (
+        VmNetwork(Topology(lane="vm", kernel="6.1"), "none", tmp_path) as network,
+        pacing(network.hosts, algorithm.path, tmp_path, ecn=True),
+    ):
+        assert "6.1." in network.hosts[0].run(["uname", "-r"]).stdout
 
 
 @pytest.mark.parametrize("device", ["siw"])

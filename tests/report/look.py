@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from datapath import report
@@ -161,7 +162,8 @@ def test_zoom(browser: Browser, figure: dict[str, Any]) -> None:
     places = [figure["left"] + share * figure["width"] for share in (0.4, 0.6)]
     browser.mouse("moved", places[0], y)
     browser.mouse("pressed", places[0], y)
-    browser.mouse("moved", places[1], y, buttons=1)
+    # Without the button that is held, the browser takes the pointer back from the figure.
+    browser.mouse("moved", places[1], y, buttons=1, button="left")
     browser.mouse("released", places[1], y)
     shown = browser.run(ticks)
     end = browser.run(
@@ -192,6 +194,22 @@ def test_a_drag_that_the_browser_takes_over_ends(browser: Browser, figure: dict[
     assert reading(browser) == ""
     browser.mouse("moved", places[1], y)
     assert not browser.run(chosen)
+    assert "Delivery rate" in reading(browser)
+
+
+def test_axes_with_units_are_sorted_by_size(browser: Browser, tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "r", repetitions=1, samples=False)
+    table = pd.read_parquet(folder / "runs.parquet")
+    sizes = dict(zip(folders.STACKS, ("1MiB", "1KiB", "64KiB"), strict=True))
+    table["stack"] = table["stack"].map(sizes)
+    table.to_parquet(folder / "runs.parquet")
+    browser.open(report.build(folder), width=1280, scheme="light")
+    shown = browser.run("""(() => {
+        const table = document.querySelector("#points table.sortable");
+        table.querySelector("th").click();
+        return [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
+    })()""")
+    assert list(dict.fromkeys(shown)) == ["1KiB", "64KiB", "1MiB"]
 
 
 def test_keys(browser: Browser, figure: dict[str, Any]) -> None:
