@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,10 @@ from tests.verbs.conftest import Pair
 from tests.verbs.devices import PROGRAMS, environment
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
-WRITES = ["ib_write_bw", "-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "-q", "2"]
+OPTIONS = ["-d", "dp0", "-F", "-s", "65536", "-n", "10000000", "-q", "2"]
+WRITES = ["ib_write_bw", *OPTIONS]
+CALM = ["ib_send_bw", *OPTIONS, "-e"]  # it sleeps, so that the rest of a test has the CPUs
+CALM_BPS = 100_000_000  # of each QP
 PAGE = paths.ROOT / "docs" / "cc.md"
 
 
@@ -393,7 +396,7 @@ def test_a_child_is_not_taken_for_its_parent() -> None:
 
 @dataclass
 class Sending:
-    """ib_write_bw between two hosts; `devices` are the client's."""
+    """A program of perftest between two hosts; `devices` are the client's."""
 
     pair: Pair
     client: subprocess.Popen[bytes]
@@ -431,13 +434,15 @@ def device_of(client: subprocess.Popen[bytes]) -> list[control.Device]:
 def sending(pair: Pair) -> Iterator[Callable[..., Sending]]:
     programs: list[subprocess.Popen[bytes]] = []
 
-    def start(port: str, **options: object) -> Sending:
+    def start(port: str, argv: Sequence[str] = CALM, **options: object) -> Sending:
         left, right = pair.hosts
         env = {"DATAPATH_SERIES": f"{pair.logs}/s;interval_us=2000"}
-        server = left.popen(WRITES, env={**pair.environment(0, port, **options), **env})
+        if argv is CALM:
+            options["cc"] = compiled("fixed", rate_bps=CALM_BPS)
+        server = left.popen(argv, env={**pair.environment(0, port, **options), **env})
         programs.append(server)
         await_listener(left, server)
-        argv = [*WRITES, left.endpoint.ipv4]
+        argv = [*argv, left.endpoint.ipv4]
         client = right.popen(argv, env={**pair.environment(1, port, **options), **env})
         programs.append(client)
         return Sending(pair, client, device_of(client))
@@ -457,7 +462,7 @@ SLOW_BPS = 15_000_000
 def test_the_rate_follows(sending: Callable[..., Sending], port: str, mode: str) -> None:
     """To a low rate and back, of two QPs; the series tell it in the program's own time."""
     slower, faster = compiled("fixed", rate_bps=SLOW_BPS), compiled("fixed")
-    running = sending(port, mode=mode)
+    running = sending(port, WRITES, mode=mode)
     running.goes_on(64 << 20)
     assert control.set_algorithm(running.devices, None, slower) == 2
     running.goes_on(5 << 20)  # of which at most 2 MiB had been in flight
@@ -489,7 +494,7 @@ def rate_bps(rows: Any) -> float:
 
 @both_ports
 def test_many_changes_while_packets_fly(sending: Callable[..., Sending], port: str) -> None:
-    last = compiled("fixed")
+    last = compiled("fixed", rate_bps=CALM_BPS)
     choices = [compiled("swift"), compiled("fixed", window_bytes=4096), compiled("cubic")]
     choices += [compiled("fixed", rate_bps=1000), compiled("bbr"), compiled("newreno")]
     running = sending(port)
@@ -507,9 +512,9 @@ def test_a_name_that_runs_twice_is_not_enough(
     sending: Callable[..., Sending], capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = sending("udp")
-    assert dpctl(["cc", "set", "ib_write_bw", "swift"]) == 2
-    assert "ib_write_bw runs more than once" in capsys.readouterr().err
-    assert {row["cc"] for row in running.rows()} == {"constant window"}
+    assert dpctl(["cc", "set", "ib_send_bw", "swift"]) == 2
+    assert "ib_send_bw runs more than once" in capsys.readouterr().err
+    assert {row["cc"] for row in running.rows()} == {"fixed"}
 
 
 def test_the_page_is_true(
