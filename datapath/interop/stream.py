@@ -439,7 +439,7 @@ class Stream:
 
         end_ns: when the capture ends, after which an answer may have come; None: it has them all.
         """
-        # Of what was refused one packet is left.
+        # The one packet of a request whose refusal was lost is never acknowledged.
         if self._owed is None or self._refused or self._acked + self.lost_refusal > self._owed[0]:
             return None
         if end_ns is not None and end_ns < SILENCE_NS + max(self._owed_since_ns, self._clock_ns):

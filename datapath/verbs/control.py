@@ -203,7 +203,7 @@ def _number(name: str, told: Any) -> float:
     """TypeError or ValueError when it is none; an algorithm may set any rate that is finite."""
     if not 0 <= told <= (sys.float_info.max if name == "pacing_rate_bps" else _NUMBER_MAX):
         raise ValueError(told)
-    return told + 0  # type: ignore[no-any-return]  # a truth value is none
+    return told + 0  # type: ignore[no-any-return]  # a truth value becomes a number
 
 
 def _changed(device: Device, request: str) -> int:

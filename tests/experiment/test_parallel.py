@@ -390,14 +390,19 @@ def task(file: Path) -> parallel.Task:
     return parallel.task(run, experiment.spec.collect, file.parent, 60, travels=True)
 
 
+def cluster_without_workers() -> Any:
+    """Tasks stay with its scheduler."""
+    distributed = importlib.import_module("distributed")
+    return distributed.LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", dashboard_address=None
+    )
+
+
 def test_a_scheduler_that_is_lost_ends_the_sweep(task: parallel.Task) -> None:
     """No run has failed then, and --resume makes them all."""
-    distributed = importlib.import_module("distributed")
     with (
         ThreadPoolExecutor(1) as beside,
-        distributed.LocalCluster(
-            n_workers=0, processes=False, protocol="tcp", dashboard_address=None
-        ) as cluster,
+        cluster_without_workers() as cluster,
     ):
         address = cluster.scheduler_address
         answers = beside.submit(list, parallel.answers([task, task], dask=address))
@@ -412,9 +417,7 @@ def test_a_task_that_somebody_cancels_costs_its_own_run_alone(task: parallel.Tas
     distributed = importlib.import_module("distributed")
     with (
         ThreadPoolExecutor(1) as beside,
-        distributed.LocalCluster(
-            n_workers=0, processes=False, protocol="tcp", dashboard_address=None
-        ) as cluster,
+        cluster_without_workers() as cluster,
         distributed.Client(cluster.scheduler_address, set_as_default=False) as other,
     ):
         answers = beside.submit(list, parallel.answers([task], dask=cluster.scheduler_address))

@@ -3,7 +3,8 @@
  * Contexts of one device that open, close and share it, in any order.
  *
  *   contexts            the cases below, those with children, then some random runs
- *   contexts cases      the cases without children, of which valgrind would tell the parent's threads
+ *   contexts cases      the cases that fork no child: to valgrind, the memory of the parent's threads
+ *                       is a leak in a child
  *   contexts SEED       one random run, told step by step
  *
  * A random run makes, connects, uses and destroys objects over two contexts,
