@@ -19,7 +19,9 @@ signals.py    telemetry and marks that algorithms read, and of which a file sets
 remarks.py    what is valid and hardly meant so
 trust.py      whether --resume may run code that a result folder names
 runner.py     makes the runs: the live ones one by one, the simulated ones at once
+open_networks.py  the networks that are up meanwhile
 live.py       one live run; retakes.py: how often it is made again
+simulated.py  the simulated runs, each with its record
 witness.py    what devices and path counted by the end of a failed run
 parallel.py   simulated runs, in processes; cluster.py: on a cluster; travelling.py: their files
 measuring.py  the code that live and simulated runs share

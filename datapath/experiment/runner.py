@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Makes the runs of an experiment, one after the other, and leaves a result folder.
 
-Theory of operation.  Points whose topologies differ at most in settings that virtual cards take at
-any time share one network, which is built when the first of them comes up and kept to the end; per
-run these settings and the path are set.  A run that fails is recorded and the sweep goes on, but
-its network is taken down, since programs of the failed run may still be in it.  A run that finished
+Theory of operation.  A run that fails is recorded and the sweep goes on.  A run that finished
 counts from the moment its record is renamed into place; everything else is made again by
 `--resume`.  SIGINT, SIGTERM and SIGHUP end the sweep between two instructions, take the networks
 down and leave a folder that can be resumed; a second signal meanwhile is ignored.
@@ -16,29 +13,27 @@ import functools
 import subprocess
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
-from datapath import interrupts, lanes
+from datapath import interrupts
 from datapath.disk import DiskFull, disk_full
-from datapath.errors import DatapathError, RemoteError, RunFailed
+from datapath.errors import DatapathError, RunFailed
 from datapath.experiment import (
     claims,
-    counters,
     deciding,
     live,
     manifest,
     parallel,
     preflight,
     remarks,
+    simulated,
     targets,
-    twins,
-    wakeup,
 )
 from datapath.experiment.measuring import Conditions
+from datapath.experiment.open_networks import OpenNetworks
 from datapath.experiment.retakes import Retakes
 from datapath.experiment.store import (
     ResultStore,
@@ -49,14 +44,11 @@ from datapath.experiment.store import (
 )
 from datapath.experiment.sweep import Run, schedule
 from datapath.interrupts import Interrupted, ending_signals
-from datapath.lanes.entrance import Entrance
 from datapath.workloads.base import Outcome
 
 if TYPE_CHECKING:
     from datapath.cc import CompiledAlgorithm
     from datapath.experiment.load import LoadedExperiment
-    from datapath.experiment.spec import PointSpec
-    from datapath.lanes.base import Network
 
 
 REPETITIONS_MOST = 1000
@@ -130,15 +122,11 @@ def execute(
         for remark in [*targets.remarks(experiment, algorithms), *remarks.remarks(experiment)]:
             observer.told(remark)
         sweep = _Sweep(experiment, store, algorithms, observer)
+        further = functools.partial(deciding.next_round, experiment, store, observer, planned, most)
         try:
             with interrupts.restored():
-                with sweep:
-                    further = functools.partial(
-                        deciding.next_round, experiment, store, observer, planned, most
-                    )
-                    while pending := pending or further():
-                        sweep.make(pending, dask=dask, jobs=jobs)
-                        pending = []
+                with sweep.networks:
+                    sweep.make_rounds(pending, further, dask=dask, jobs=jobs)
                     interrupts.check()
                 records = [record for record in store.records() if record.name in planned]
                 return _finish(experiment, store, records)
@@ -183,7 +171,7 @@ def _finish(experiment: LoadedExperiment, store: ResultStore, records: list[RunR
 
 
 class _Sweep:
-    """The networks that are up, and how one run is made in one of them."""
+    """How the runs of a sweep are made, in networks that are up meanwhile."""
 
     def __init__(
         self,
@@ -192,82 +180,26 @@ class _Sweep:
         algorithms: Mapping[str, CompiledAlgorithm],
         observer: Observer,
     ) -> None:
-        self.observer = observer
-        self.told: set[str] = set()
         self.experiment = experiment
         self.store = store
         self.algorithms = algorithms
-        self.networks: dict[str, Network] = {}
-        self.described: set[str] = set()
-        self.opened = 0
+        self.observer = observer
+        self.networks = OpenNetworks(experiment, store, observer.told)
         self.done = 0
-        self.entrance: Entrance | None = None
         self.retakes = Retakes(experiment.spec.sweep.retakes)
 
-    def __enter__(self) -> _Sweep:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for key in list(self.networks):
-            self._close(key)
-        if self.entrance is not None:
-            self.entrance.close()
-
-    # --- networks ---
-
-    def _network(self, spec: PointSpec) -> Network:
-        key = _network_key(spec)
-        if key not in self.networks:
-            self.opened += 1
-            logs = self.store.path / "logs" / f"network-{self.opened}"
-            network = lanes.open_network(spec.topology, spec.path, logs, self.experiment.folder)
-            self.networks[key] = network.__enter__()
-        (network := self.networks[key]).set_cards(spec.topology)
-        if (whole := spec.topology.model_dump_json() + key) not in self.described:
-            self.described.add(whole)
-            self._describe(spec, network)
-        return network
-
-    def _describe(self, spec: PointSpec, network: Network) -> None:
-        """Add a network to the manifest, once for each topology."""
-        data = self.store.read_manifest()
-        entry = {"topology": spec.topology.model_dump(mode="json"), **network.describe()}
-        if entry not in data["networks"]:
-            data["networks"].append(entry)
-            self.store.write("manifest.json", to_json(data))
-        self.store.event("network up", topology=entry["topology"])
-        cpu = cast(Mapping[str, Any], entry.get("cpu", {}))
-        for trouble in cpu.get("trouble", []):
-            if trouble not in self.told:
-                self.told.add(trouble)
-                self.observer.told(trouble)
-
-    def _close(self, key: str) -> None:
-        network = self.networks.pop(key)
-        try:
-            if self.entrance is not None:
-                self.entrance.leave(network)
-        finally:
-            network.__exit__(None, None, None)
-        self.store.event("network down")
-
-    def _recover(self, key: str) -> None:
-        """Remove the remains of a failed run before the next one."""
-        network = self.networks.get(key)
-        if network is not None and not network.recover():
-            self._close(key)
-
-    def _entered(self, run: Run) -> Network:
-        """The network of a live run, which other processes may visit from now on."""
-        network = self._network(run.point.spec)
-        if self.entrance is None:
-            about = {"experiment": self.experiment.spec.name, "folder": str(self.store.path)}
-            self.entrance = Entrance(about)
-        spec, told = run.point.spec, {"run": run.name, "point": run.point.label, "done": self.done}
-        self.entrance.now(network, **told, lane=spec.topology.lane, afxdp=spec.transport.uses_afxdp)
-        return network
-
-    # --- all runs ---
+    def make_rounds(
+        self,
+        runs: Sequence[Run],
+        further: Callable[[], Sequence[Run]],
+        *,
+        dask: str | None,
+        jobs: int | None,
+    ) -> None:
+        """Make runs, then those that `further` wants, until it wants none."""
+        while runs := runs or further():
+            self.make(runs, dask=dask, jobs=jobs)
+            runs = []
 
     def make(self, runs: Sequence[Run], *, dask: str | None, jobs: int | None) -> None:
         """Make runs: the live ones one by one, then the simulated ones."""
@@ -277,86 +209,13 @@ class _Sweep:
                 self.observer.started(run)
                 self.observer.finished(run, self.run(run))
                 self.done += 1
-        simulated = list(filter(parallel.is_simulated, runs))
-        for run, record in self.simulate(simulated, self.observer, dask=dask, jobs=jobs):
+        simulation = list(filter(parallel.is_simulated, runs))
+        for run in simulation:
+            self.networks.network(run.point.spec)  # for the manifest
+            self.observer.started(run)
+        made = simulated.make(self.experiment, self.store, simulation, dask=dask, jobs=jobs)
+        for run, record in made:
             self.observer.finished(run, record)
-
-    # --- simulated runs ---
-
-    def simulate(
-        self, runs: Sequence[Run], observer: Observer, *, dask: str | None, jobs: int | None
-    ) -> Iterator[tuple[Run, RunRecord]]:
-        """Make simulated runs, several at once; each with its record as it is done.
-
-        They all count as started when they were handed out, so that the order of records does
-        not depend on where they were made.
-        """
-        spec = self.experiment.spec
-        timeout_s = spec.sweep.timeout / 1e9
-        by_name = {run.name: run for run in runs}
-        for run in runs:
-            self._network(run.point.spec)  # for the manifest
-            observer.started(run)
-        folder, travels = self.experiment.folder, dask is not None
-        records = {run.name: _record(run) for run in runs}
-        for record in records.values():
-            record.started = next(iter(records.values())).started
-        made = {record.name: record for record in self.store.records()}
-        tasks = []
-        for run in runs:
-            record = records[run.name]
-            try:
-                point = self._as_its_twin(run, made)
-                record.spec = point.model_dump(mode="json")
-                tasks.append(
-                    parallel.task(run, spec.collect, folder, timeout_s, travels=travels, spec=point)
-                )
-            except RunFailed as error:
-                self._keep(record, parallel.Answer(error=error_entry(error)))
-                yield run, record
-        for task, answer in parallel.answers(tasks, dask=dask, jobs=jobs):
-            interrupts.check()
-            record = records[task.name]
-            self._keep(record, answer)
-            yield by_name[task.name], record
-
-    def _as_its_twin(self, run: Run, made: Mapping[str, RunRecord]) -> PointSpec:
-        """The settings of a simulated run, with what its live twin measured if it wants that.
-
-        made: the runs that are done, by name.
-        """
-        spec = run.point.spec
-        if not twins.wants_twin(spec):
-            return spec
-        twin = twins.twin_of(spec, self.experiment.points)
-        record = made.get(Run(twin, run.repetition, seed=0).name)
-        if record is None or record.status != "ok":
-            raise RunFailed(f"its live twin, {twin.label}, has failed")
-        topology = spec.topology.model_copy(update={"wakeup": wakeup.measured(record)})
-        return spec.model_copy(update={"topology": topology})
-
-    def _keep(self, record: RunRecord, answer: parallel.Answer) -> None:
-        """Complete the record of a simulated run and save it."""
-        record.seconds = answer.seconds
-        logs = self.store.logs(record.name)
-        with disk_full(logs):
-            try:
-                parallel.write_logs(logs, answer, f"the worker of run {record.name}")
-            except RemoteError as error:
-                answer.error = error_entry(error)
-        if answer.error is not None:
-            record.status, record.error = "failed", answer.error
-            self.store.save(record, {})
-        else:
-            record.notes |= answer.notes
-            record.path_counters, record.series = answer.path_counters, answer.about_series
-            record.metrics = counters.unique(
-                [*answer.metrics, *counters.path_metrics(answer.path_counters)]
-            )
-            self.store.save(record, answer.samples, answer.series)
-        self.store.event("run finished", run=record.name, status=record.status, error=record.error)
-
-    # --- one run ---
 
     def run(self, run: Run) -> RunRecord:
         """Make one run, again if this machine's CPUs did not suffice, and save its record."""
@@ -380,12 +239,12 @@ class _Sweep:
             self.store.save(record, {})
         self.store.event("run finished", run=run.name, status=record.status, error=record.error)
         if record.status != "ok":
-            self._recover(_network_key(run.point.spec))
+            self.networks.recover(run.point.spec)
         return record
 
     def _attempt(self, run: Run) -> tuple[RunRecord, Outcome]:
         """Make a run once; a failure becomes its record, not an exception."""
-        record = _record(run)
+        record = RunRecord.begun(run)
         self.store.event("run started", run=run.name, axes=record.axes)
         logs = self.store.logs(run.name)
         begin = time.monotonic()
@@ -412,7 +271,7 @@ class _Sweep:
             seconds = self.experiment.spec.sweep.timeout / 1e9
             hint = f"see logs/{run.name}, or raise sweep.timeout"
             error = RunFailed(f"not done after {seconds:g} s", hint=hint)
-        network = self.networks.get(_network_key(run.point.spec))
+        network = self.networks.of(run.point.spec)
         record.error = error_entry(live.cause(network, error))
 
     def _measure(self, run: Run, record: RunRecord, logs: Path) -> Outcome:
@@ -425,25 +284,5 @@ class _Sweep:
             traffic_seed=run.traffic_seed,
             timeout_s=self.experiment.spec.sweep.timeout / 1e9,
         )
-        network = functools.partial(self._entered, run)
+        network = functools.partial(self.networks.entered, run, self.done)
         return live.measure(spec, network, conditions, self.algorithms, record)
-
-
-def _record(run: Run) -> RunRecord:
-    """Of a run that begins now."""
-    return RunRecord(
-        point=run.point.key,
-        repetition=run.repetition,
-        block=run.repetition,
-        axes=dict(run.point.axes),
-        seed=run.seed,
-        status="ok",
-        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        seconds=0.0,
-        spec=run.point.spec.model_dump(mode="json"),
-    )
-
-
-def _network_key(spec: PointSpec) -> str:
-    """Points with the same key can share a network."""
-    return f"{spec.topology.network.model_dump_json()} {spec.path.carrier}"

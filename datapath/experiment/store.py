@@ -38,6 +38,8 @@ from datapath.experiment.lock import LOCK, is_being_written, locked
 if TYPE_CHECKING:
     import pandas as pd
 
+    from datapath.experiment.sweep import Run
+
 
 @dataclass
 class RunRecord:
@@ -70,6 +72,21 @@ class RunRecord:
     xdp_maps: dict[str, Any] = field(default_factory=dict)
     device: list[dict[str, Any]] = field(default_factory=list)
     series: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def begun(cls, run: Run) -> RunRecord:
+        """Of a run that begins now."""
+        return cls(
+            point=run.point.key,
+            repetition=run.repetition,
+            block=run.repetition,
+            axes=dict(run.point.axes),
+            seed=run.seed,
+            status="ok",
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            seconds=0.0,
+            spec=run.point.spec.model_dump(mode="json"),
+        )
 
     @property
     def name(self) -> str:
