@@ -23,7 +23,8 @@ open_networks.py  the networks that are up meanwhile
 live.py       one live run; retakes.py: how often it is made again
 simulated.py  the simulated runs, each with its record
 witness.py    what devices and path counted by the end of a failed run
-parallel.py   simulated runs, in processes; cluster.py: on a cluster; travelling.py: their files
+parallel.py   simulated runs as tasks; pools.py: in processes of this machine
+cluster.py    on a cluster; travelling.py: their files
 measuring.py  the code that live and simulated runs share
 wakeup.py     how late programs of a live run woke; twins.py: the same in its simulated twin
 collecting.py series during a run; counters.py, cputime.py: metrics of counters and CPUs

@@ -11,18 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import multiprocessing
 import os
 import signal
 import time
 import traceback
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import datapath
@@ -30,6 +25,7 @@ from datapath import forked, lanes, scratch
 from datapath.errors import DatapathError, LocalError, RunFailed, ending
 from datapath.experiment import cluster, measuring, travelling
 from datapath.experiment.measuring import Conditions
+from datapath.experiment.pools import Workers
 from datapath.experiment.spec import Collect, PointSpec
 from datapath.experiment.store import error_entry
 from datapath.experiment.sweep import Run
@@ -47,12 +43,6 @@ _ENDING = (0, signal.SIGKILL, signal.SIGTERM)
 """Signals by which somebody, or the kernel without memory, ends a process; 0: it is not known."""
 
 _SCRATCH = "datapath-simulated-"
-_HANDED_OUT = 2
-"""Tasks for each process of a pool: none waits for its next one, and few are lost with a pool."""
-
-_LOOK_S = 1.0
-"""How often to look whether a pool that says nothing is lost."""
-
 _LOADED = ("pandas", "pyarrow", "datapath.fabric.simulator", "datapath.workloads.traffic.measure")
 """What a run imports late; here, a process does it once and not in each fork."""
 
@@ -246,103 +236,27 @@ def answers(
 
     dask: address of a scheduler; unset: this machine.  jobs: processes, unset: one for each CPU.
     """
-    count = min(jobs or len(os.sched_getaffinity(0)), len(tasks))
     if dask is not None:
         for task, made in cluster.made(measure, tasks, dask):
             yield task, made if isinstance(made, Answer) else Answer(error=error_entry(made))
-    elif count <= 1:
-        yield from ((task, measure(task)) for task in tasks)
-    else:
-        yield from _in_pools(deque(tasks), count)
-
-
-def _in_pools(left: deque[Task], count: int) -> Iterator[tuple[Task, Answer]]:
-    """Make tasks in processes of this machine.
-
-    When a process dies (somebody kills it, or memory is short), its pool is lost, and nothing says
-    which task it had.  Each task that was handed out is then made again with no other beside it,
-    and fails if its process dies once more.
-    """
-    while left:
-        with pool(count) as executor:
-            lost = yield from _made(executor, left, _HANDED_OUT * count)
-        again = deque(lost)
-        while again:
-            with pool(1) as executor:
-                lost = yield from _made(executor, again, 1)
-            yield from ((task, Answer(error=error_entry(_died()))) for task in lost)
-
-
-def _made(
-    executor: ProcessPoolExecutor, left: deque[Task], most: int
-) -> Generator[tuple[Task, Answer], None, list[Task]]:
-    """Make the tasks that are left, and hand out so many of them at once.
-
-    Returns the tasks that a pool had when it was lost; those that it had not stay in `left`.
-    """
-    ended: SimpleQueue[Future[Answer]] = SimpleQueue()
-    waiting: dict[Future[Answer], Task] = {}
-    lost: list[Task] = []
-    is_lost = False
-    while waiting or (left and not is_lost):
-        while left and not is_lost and len(waiting) < most:
-            try:
-                future = executor.submit(measure, left[0])
-            except RuntimeError:
-                if not executor._broken:
-                    raise
-                is_lost = True
-            else:
-                waiting[future] = left.popleft()
-                future.add_done_callback(ended.put)
-        if not waiting:
-            break
-        try:
-            future = ended.get(timeout=_LOOK_S)
-        except Empty:
-            # A pool that breaks during submit() never tells what becomes of that task.
-            if executor._broken:
-                return [*lost, *waiting.values()]
-            continue
-        task = waiting.pop(future)
-        try:
-            answer = future.result()
-        except BrokenProcessPool:
-            is_lost = True
-            lost.append(task)
-        else:
-            yield task, answer
-    return lost
+        return
+    with workers(jobs, most=len(tasks)) as processes:
+        for at, answer in processes.made(measure, tasks):
+            yield tasks[at], died() if answer is None else answer
 
 
 @contextlib.contextmanager
-def pool(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes of this machine.  They end with this process, however that ends."""
-    context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(
-        count, mp_context=context, initializer=_begin_worker, initargs=(os.getpid(),)
-    )
+def workers(jobs: int | None, *, most: int | None = None) -> Iterator[Workers]:
+    """Processes of this machine that make runs.  jobs: how many; None: one for each CPU."""
+    count = jobs or len(os.sched_getaffinity(0))
     try:
-        yield executor
-    except BaseException:
-        executor.shutdown(wait=False, cancel_futures=True)
-        _kill_workers()
+        with Workers(count if most is None else min(count, most)) as processes:
+            yield processes
+    except BaseException:  # the processes were killed
         scratch.remove_old(_SCRATCH)
         raise
-    if executor._broken:  # a worker that submit() began after the break does not end by itself
-        _kill_workers()
-    executor.shutdown()
 
 
-def _kill_workers() -> None:
-    workers = multiprocessing.active_children()
-    for process in workers:
-        process.kill()
-    for process in workers:
-        process.join()
-
-
-def _begin_worker(parent: int) -> None:
-    """Ignore interrupts, which the parent handles, and end when the parent ends, or has ended."""
-    forked.end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def died() -> Answer:
+    """The answer to a task whose process died."""
+    return Answer(error=error_entry(_died()))

@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from datapath import interrupts
 from datapath.errors import LocalError
-from datapath.experiment.parallel import pool
+from datapath.experiment.parallel import workers
 from datapath.hunt.findings import Finding, Findings
 from datapath.hunt.minimise import minimise
 from datapath.hunt.search import Search
 from datapath.hunt.space import Case, Dimension
-from datapath.hunt.trial import Trial, attempt
+from datapath.hunt.trial import Trial, attempt, died
 
 CONFIRMING = 3
 """Runs of a case that was bad once: their medians have to be bad as well."""
@@ -193,11 +192,12 @@ def _trials(
 ) -> Iterator[_Trials]:
     """In this process, or in several of their own, which end with this one."""
     setup = findings.setup
-    count = jobs or len(os.sched_getaffinity(0))
-    with pool(count) if count > 1 else nullcontext() as executor:
-        each: Callable[..., Iterator[Trial]] = map if executor is None else executor.map
+    with workers(jobs) as processes:
 
         def run(cases: Sequence[Case], repetitions: int) -> Iterator[Trial]:
-            return each(attempt, itertools.repeat(setup), cases, itertools.repeat(repetitions))
+            one = functools.partial(attempt, setup, repetitions=repetitions)
+            trials = processes.in_order(one, cases)
+            for case, trial in zip(cases, trials, strict=True):
+                yield trial or died(setup, case, repetitions)
 
         yield _Trials(findings, budget, observer, run)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,9 +54,20 @@ class Trial:
 
 def attempt(setup: Setup, case: Case, repetitions: int) -> Trial:
     """Run a case."""
+    answers = [parallel.measure(task) for task in _tasks(setup, case, repetitions)]
+    return _judged(setup, case, repetitions, answers)
+
+
+def died(setup: Setup, case: Case, repetitions: int) -> Trial:
+    """Of a case whose process died each time."""
+    return _judged(setup, case, repetitions, [parallel.died()] * repetitions)
+
+
+def _judged(
+    setup: Setup, case: Case, repetitions: int, answers: Sequence[parallel.Answer]
+) -> Trial:
     at = setup.scale(case)
     asked = limits.limits(at, duration_ns(at))
-    answers = [parallel.measure(task) for task in _tasks(setup, case, repetitions)]
     values: dict[str, list[float]] = {}
     for answer in answers:
         of_run: dict[str, float] = {}

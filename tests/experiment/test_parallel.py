@@ -12,9 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -462,30 +460,6 @@ def test_what_keeps_every_run_from_being_made_ends_the_sweep(
 PATH_MAX = 4096
 
 
-def test_a_task_that_a_pool_gets_while_it_breaks_is_lost_with_it(
-    task: parallel.Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """submit() saw the pool whole, and added the task when those that it had were told."""
-    with parallel.pool(1) as executor:
-        with pytest.raises(BrokenProcessPool):
-            executor.submit(os._exit, 1).result()
-        wait_until(lambda: executor._broken, "the pool is broken")
-        submit = executor.submit
-
-        def late(*words: Any) -> Any:
-            broken, executor._broken, executor._shutdown_thread = executor._broken, False, False
-            try:
-                return submit(*words)
-            finally:
-                executor._broken = broken
-
-        monkeypatch.setattr(executor, "submit", late)
-        made = parallel._made(executor, deque([task]), 1)
-        with pytest.raises(StopIteration) as ended:
-            next(made)
-    assert ended.value.value == [task]
-
-
 def test_what_fails_on_a_worker_is_the_runs_failure(file: Path) -> None:
     experiment = load(file, [])
     run = schedule(experiment.points, experiment.spec.sweep, 1)[0]
@@ -592,11 +566,3 @@ def test_signals_end_a_loop(endless: Path, signum: signal.Signals, jobs: str) ->
 
 
 REMOVE = "from datapath import scratch; scratch.remove_old('datapath-simulated-')"
-
-
-def test_a_worker_whose_parent_has_ended_ends() -> None:
-    code = "import os; from datapath.experiment.parallel import _begin_worker as begin; begin(1)"
-    begun = f"{code[:-2]}os.getppid()); print('begun')"
-    for words, status, out in ((code, 1, b""), (begun, 0, b"begun\n")):
-        done = subprocess.run([sys.executable, "-c", words], cwd=ROOT, capture_output=True)
-        assert (done.returncode, done.stdout) == (status, out), done.stderr

@@ -114,6 +114,27 @@ def test_the_same_seed_finds_the_same(run_hunt: Hunt, tmp_path: Path) -> None:
     assert [finding.row() for finding in one.all] != [finding.row() for finding in other.all]
 
 
+def test_a_hunt_outlives_its_processes(run_hunt: Hunt, bad: Path) -> None:
+    """One that is killed while it has cases takes none of them along."""
+    only = "loss duplicate mtu"
+    killed = bad.parent / "killed"
+    bad.write_text(bad.read_text() + KILLS_ONCE.format(file=str(killed)))
+    killed.touch()
+    whole = run_hunt(f"{bad}:Halver", only, cases=12, out="whole", jobs=2)
+    killed.unlink()
+    other = run_hunt(f"{bad}:Halver", only, cases=12, out="other", jobs=2)
+    assert killed.exists()
+    assert [finding.row() for finding in whole.all] == [finding.row() for finding in other.all]
+
+
+KILLS_ONCE = """
+import multiprocessing, os, pathlib
+if multiprocessing.parent_process() and not os.path.exists({file!r}):
+    pathlib.Path({file!r}).touch()
+    os.kill(os.getpid(), 9)
+"""
+
+
 def test_a_finding_is_replayed_by_dpctl_run(bad: Path, tmp_path: Path) -> None:
     """The file gives the value that was told, and fails as its algorithm does."""
     done = dpctl(
