@@ -47,7 +47,10 @@ step() {
 # ---- what is already done ---------------------------------------------------
 
 packages_key() { cat "$PACKAGES" "$OS_RELEASE" 2>/dev/null | cksum; }
-venv_key() { printf '%s\n%s\n' "$ROOT" "$(cat "$LOCK" "$OS_RELEASE" 2>/dev/null | cksum)"; }
+venv_key() {
+	printf '%s\n' "$ROOT" "$(readlink -f "$SYSTEM_PYTHON")" \
+		"$(cat "$LOCK" "$OS_RELEASE" 2>/dev/null | cksum)"
+}
 
 packages_ready() {
 	local stamp key
@@ -57,14 +60,18 @@ packages_ready() {
 }
 venv_ready() { [ "$(cat "$VENV/.stamp" 2>/dev/null)" = "$(venv_key)" ]; }
 
-# Sources of C and BPF newer than the last successful build.
+# sources TEST...: those of C and BPF for which find's TESTs hold.
+sources() {
+	find "$ROOT/meson.build" "$ROOT/setup" "$ROOT/datapath" "$ROOT/tests" \
+		\( -name '*.[ch]' -o -name meson.build -o -name '*.map' -o -path "$ROOT/setup/*.py" \) "$@"
+}
+
+# Whether no source has changed since the last successful build.  What rsync brings keeps the
+# time of its last change on the machine that it comes from, and so does what tar unpacks.
 build_ready() {
 	local stamp=$ROOT/$1/.stamp
-	[ -e "$stamp" ] && [ "$stamp" -nt "$VENV/.stamp" ] && [ -z "$(
-		find "$ROOT/meson.build" "$ROOT/setup" "$ROOT/datapath" "$ROOT/tests" \
-			\( -name '*.[ch]' -o -name meson.build -o -name '*.map' -o -path "$ROOT/setup/*.py" \) \
-			-newer "$stamp" -print -quit
-	)" ]
+	[ -e "$stamp" ] && [ "$stamp" -nt "$VENV/.stamp" ] &&
+		[ -z "$(sources \( -newer "$stamp" -o -cnewer "$stamp" \) -print -quit)" ]
 }
 
 # ---- steps --------------------------------------------------------------------
@@ -143,7 +150,7 @@ install_packages() {
 }
 
 setup_packages() {
-	if ! command -v dpkg-query apt-get >/dev/null; then
+	if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 		say "not a Debian system: install what $PACKAGES lists by this system's means"
 		return
 	fi
@@ -229,11 +236,13 @@ compile() {
 }
 
 setup_build() {
-	local started
+	local started stamp=$ROOT/$1/.stamp
+	# ninja goes by the time of the last change.
+	[ ! -e "$stamp" ] || sources -cnewer "$stamp" ! -newer "$stamp" -exec touch {} +
 	started=$(date +%s.%N) # what is edited meanwhile counts as newer
 	step "building C and BPF in $1/" compile "$1" ||
 		fail "building $1/" "the compiler's message stands above; a clean start: rm -r $ROOT/$1"
-	touch -d "@$started" "$ROOT/$1/.stamp"
+	touch -d "@$started" "$stamp"
 }
 
 # ---- all of it ------------------------------------------------------------------

@@ -189,6 +189,38 @@ def test_stamps(tree: Path, shell: Shell) -> None:
     assert shell(make + f"echo x >>$LOCK; {check}").stdout == ""
 
 
+def test_an_environment_is_of_one_interpreter(shell: Shell, tmp_path: Path) -> None:
+    """The system's Python is a link, which an update of the system sets anew."""
+    make = "mkdir -p $VENV; SYSTEM_PYTHON={0}; ln -sf {1} {0}; "
+    link = tmp_path / "python3"
+    assert shell(make.format(link, "python3.11") + "venv_key >$VENV/.stamp").returncode == 0
+    assert shell(make.format(link, "python3.11") + "venv_ready && echo ready").stdout == "ready\n"
+    assert shell(make.format(link, "python3.13") + "venv_ready && echo ready").stdout == ""
+
+
+def test_what_is_copied_here_is_built(tree: Path, shell: Shell) -> None:
+    """With the time of its last change elsewhere, which is before the last build; once."""
+    (tree / "meson.build").write_text("project('p', 'c')\nexecutable('prog', 'datapath/a.c')\n")
+    (tree / "tests").mkdir()
+    source = tree / "datapath" / "a.c"
+    source.write_text("int main(void) { return 1; }\n")
+    line = "mkdir -p $ROOT/build $VENV/bin; LOGGING=1; : >>$VENV/.stamp;"
+    line += "build_ready build || { echo builds; setup_build build; }; $ROOT/build/prog; echo $?"
+    assert shell(line).stdout == "builds\n1\n"
+    assert shell(line).stdout == "1\n"
+    source.write_text("int main(void) { return 2; }\n")
+    os.utime(source, (0, 0))
+    assert shell(line).stdout == "builds\n2\n"
+    assert shell(line).stdout == "2\n"
+
+
+def test_a_system_with_one_of_debians_tools_is_not_debian(shell: Shell) -> None:
+    for tool in ("dpkg-query", "apt-get"):
+        place = f"mkdir -p $ROOT/build $ROOT/{tool}; ln -s $(command -v {tool}) $ROOT/{tool}"
+        done = shell(f"{place}; PATH=$ROOT/{tool}; setup_packages")
+        assert "not a Debian system" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "build"),
     [
