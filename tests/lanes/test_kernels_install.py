@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -180,6 +181,24 @@ def test_one_that_is_there_is_not_fetched_again(home: Path, archive: Archive) ->
         kernels.install("6.12", quiet, again=True)
     assert kernels.find("6.12") == first
     assert visible(home) == [OWN]
+
+
+@pytest.mark.usefixtures("home")
+def test_one_that_is_installed_again_is_there_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the old one's files are deleted."""
+    first = kernels.install("6.12", quiet, with_siw=False)
+    seen = []
+    real = cache.unfinished
+
+    @contextlib.contextmanager
+    def watched(place: Path) -> Iterator[Path]:
+        with real(place) as work:
+            yield work
+            seen.append(cache.load(OWN))
+
+    monkeypatch.setattr(cache, "unfinished", watched)
+    assert kernels.install("6.12", quiet, with_siw=False, again=True) == first
+    assert seen == [first, first]
 
 
 def test_damaged_download_leaves_nothing(home: Path, archive: Archive) -> None:

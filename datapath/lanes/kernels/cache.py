@@ -135,9 +135,12 @@ def unfinished(cache: Path) -> Iterator[Path]:
 
 
 def publish(tree: Path, release: str) -> None:
-    """Give a whole tree its name; one that was there before gives way."""
-    discard(release)
-    tree.rename(home(release))
+    """Give a whole tree its name; the files of one that was there before go afterwards."""
+    here = home(release)
+    with unfinished(folder()) as grave:
+        if here.exists():
+            here.rename(grave / release)
+        tree.rename(here)
 
 
 def discard(release: str) -> None:
