@@ -5,7 +5,7 @@ KVM is tried, not assumed: /dev/kvm may exist and still not run an ordinary
 kernel (nested virtualisation that is only partly emulated), so a kernel without
 a root file system is started with it: it works when the kernel's first words
 appear on its console.  The answer holds for one kernel and one boot of the
-machine.
+machine; that of a try which failed for what may pass, for this process.
 
 TCG has a thread for each of the guest's CPUs.  Before QEMU 8.1 it may execute
 what it translated while another CPU was writing there.  Kernels patch their
@@ -26,6 +26,7 @@ end of the boot (guest_init.sh).
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import select
@@ -34,6 +35,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from datapath import disk
 from datapath.debian import install_hint
 from datapath.errors import CapabilityError
 from datapath.lanes.kernels import Kernel, cache
@@ -41,7 +43,9 @@ from datapath.lanes.kernels import Kernel, cache
 QEMU = "qemu-system-x86_64"
 _TRIAL_S = 8.0
 _FIRST_WORDS = b"Linux version"
-_FAILURES = (b"KVM internal error", b"failed to initialize", b"Could not access KVM")
+_STOPPED = b"KVM internal error"  # QEMU says so and stays
+_PASSING = ("Could not access KVM", "Device or resource busy", "Cannot allocate memory")
+"""What QEMU says of failures that may be over in a moment: another program had the processor."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAFE_THREADS = (8, 1)  # QEMU's version
 _TCG = ("--disable-kvm", "--append", "mitigations=off")
@@ -105,7 +109,8 @@ def tried(kernel: Kernel) -> tuple[bool, str] | None:
         return False, "there is no /dev/kvm that can be opened"
     with contextlib.suppress(OSError):
         works, _, reason = _note(kernel).read_text().partition(" ")
-        return works == "yes", reason
+        if works in ("yes", "no") and reason:
+            return works == "yes", reason
     return None
 
 
@@ -113,20 +118,24 @@ def _note(kernel: Kernel) -> Path:
     return cache.folder() / f"kvm-{kernel.release}-{_BOOT_ID.read_text().strip()}"
 
 
+@functools.cache
 def _kvm_works(kernel: Kernel) -> tuple[bool, str]:
     """(whether guests with this kernel can use KVM, the reason in words)."""
     known = tried(kernel)
     if known is not None:
         return known
-    answer, note = _try(kernel), _note(kernel)
+    works, reason, lasts = _try(kernel)
+    note = _note(kernel)
     for old in note.parent.glob(f"kvm-{kernel.release}-*"):
         old.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        note.write_text(f"{'yes' if answer[0] else 'no'} {answer[1]}")
-    return answer
+    if lasts:
+        with contextlib.suppress(OSError):
+            disk.replace(note, f"{'yes' if works else 'no'} {reason}".encode())
+    return works, reason
 
 
-def _try(kernel: Kernel) -> tuple[bool, str]:
+def _try(kernel: Kernel) -> tuple[bool, str, bool]:
+    """As _kvm_works(), and whether another try would end in the same way."""
     argv = [QEMU, "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "512", "-nodefaults"]
     argv += ["-display", "none", "-serial", "stdio", "-no-reboot", "-kernel", str(kernel.vmlinuz)]
     argv += ["-append", "console=ttyS0 earlyprintk=serial panic=-1"]
@@ -139,7 +148,7 @@ def _try(kernel: Kernel) -> tuple[bool, str]:
             qemu.kill()
 
 
-def _judge(qemu: subprocess.Popen[bytes]) -> tuple[bool, str]:
+def _judge(qemu: subprocess.Popen[bytes]) -> tuple[bool, str, bool]:
     assert qemu.stdout is not None
     said = b""
     deadline = time.monotonic() + _TRIAL_S
@@ -149,11 +158,11 @@ def _judge(qemu: subprocess.Popen[bytes]) -> tuple[bool, str]:
         data = os.read(qemu.stdout.fileno(), 4096)
         said += data
         if _FIRST_WORDS in said:
-            return True, "a kernel was started with KVM"
-        failure = next((words for words in _FAILURES if words in said), None)
-        if failure:
-            return False, f"/dev/kvm does not run this kernel: {failure.decode()}"
+            return True, "a kernel was started with KVM", True
+        if _STOPPED in said:
+            return False, f"/dev/kvm does not run this kernel: {_STOPPED.decode()}", True
         if not data:
-            words = " ".join(said[-200:].decode(errors="replace").split())
-            return False, f"QEMU with KVM ended: {words}"
-    return False, f"with KVM the kernel said nothing for {_TRIAL_S:g} s"
+            text = said.decode(errors="replace")
+            lasts = bool(text.strip()) and not any(words in text for words in _PASSING)
+            return False, f"QEMU with KVM ended: {' '.join(text[-200:].split())}", lasts
+    return False, f"with KVM the kernel said nothing for {_TRIAL_S:g} s", False

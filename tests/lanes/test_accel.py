@@ -10,7 +10,7 @@ import pytest
 
 from datapath.errors import CapabilityError
 from datapath.lanes import accel
-from datapath.lanes.kernels import Kernel
+from datapath.lanes.kernels import Kernel, cache
 
 KERNEL = Kernel("6.12.1-amd64", Path("/none"), Path("/none"), None, "")
 ONE_THREAD = ("-accel", "tcg,thread=single")
@@ -22,9 +22,9 @@ def without_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def qemu(folder: Path, words: str) -> str:
-    """A QEMU that says this of its version."""
+    """A QEMU that says this, of its version or of KVM, and ends."""
     program = folder / "qemu"
-    program.write_text(f"#!/bin/sh\necho '{words}'\n")
+    program.write_text(f"#!/bin/sh\n[ -z '{words}' ] || echo '{words}'\n")
     program.chmod(0o755)
     return str(program)
 
@@ -84,3 +84,59 @@ def test_a_missing_qemu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accel, "QEMU", "/none")
     with pytest.raises(CapabilityError, match="/none is not installed"):
         accel.accelerator(KERNEL, 2, guests=2)
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of notes on KVM, which this machine has."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda *_: True)
+    accel._kvm_works.cache_clear()
+    cache.folder().mkdir(parents=True)
+    return cache.folder()
+
+
+@pytest.mark.parametrize("text", ["", "n", "no", "no ", "yesterday it worked"])
+def test_half_a_note_is_none(notes: Path, text: str) -> None:
+    accel._note(KERNEL).write_text(text)
+    assert accel.tried(KERNEL) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "works", "kept"),
+    [
+        ("[    0.000000] Linux version 6.12.1-amd64", True, True),
+        ("KVM internal error. Suberror: 1", False, True),
+        ("kvm_buf_set_msrs: Assertion failed.", False, True),
+        ("Could not access KVM kernel module: No such file or directory", False, False),
+        ("ioctl(KVM_CREATE_VM) failed: 16 Device or resource busy", False, False),
+        ("cannot set up guest memory: Cannot allocate memory", False, False),
+        ("", False, False),
+    ],
+)
+def test_what_may_pass_is_not_kept(
+    notes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    works: bool,
+    kept: bool,
+) -> None:
+    monkeypatch.setattr(accel, "QEMU", qemu(tmp_path, words))
+    answer = accel._kvm_works(KERNEL)
+    assert answer[0] == works
+    assert accel.tried(KERNEL) == (answer if kept else None)
+    assert len(list(notes.iterdir())) == kept
+
+
+def test_silence_is_not_kept(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may have been busy.  This process does not try again."""
+    program = Path(qemu(tmp_path, ""))
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    monkeypatch.setattr(accel, "QEMU", str(program))
+    monkeypatch.setattr(accel, "_TRIAL_S", 0.1)
+    answer = accel._kvm_works(KERNEL)
+    assert answer == (False, "with KVM the kernel said nothing for 0.1 s")
+    program.unlink()
+    assert accel._kvm_works(KERNEL) == answer
+    assert list(notes.iterdir()) == []
