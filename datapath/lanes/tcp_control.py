@@ -14,6 +14,7 @@ from datapath.cc.source import display
 from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.lanes.base import Host
 from datapath.lanes.beside import Beside
+from datapath.lanes.local import NetnsHost
 from datapath.native import paths
 
 _SETTING = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -31,7 +32,8 @@ def tcp_control(
     """Have the hosts' TCP use an algorithm while the body runs.
 
     name: as cc.tcp of an experiment.  folder: where relative file names begin.
-    one_kernel: the hosts share it, so that an algorithm of C is registered once.
+    one_kernel: the hosts share it, so that an algorithm of C is registered once.  Otherwise each
+    has it by a name of its own.
 
     Raises:
         LocalError: the source is wrong; the text has file and line.
@@ -39,12 +41,16 @@ def tcp_control(
     """
     source = bpf.source_of(name, folder)
     with contextlib.ExitStack() as stack:
+        names = [name] * len(hosts)
         if source is not None:
-            for host in hosts[:1] if one_kernel else hosts:
-                name = stack.enter_context(_registered(host, source, logs))
-        with _allowed(name) if one_kernel else contextlib.nullcontext():
-            for host in hosts:
-                stack.enter_context(_set(host, name))
+            for index, host in enumerate(hosts):
+                if index and one_kernel:
+                    names[index] = names[0]
+                else:
+                    names[index] = stack.enter_context(_registered(host, source, logs))
+        for host, each in zip(hosts, names, strict=True):
+            with _allowed(each) if isinstance(host, NetnsHost) else contextlib.nullcontext():
+                stack.enter_context(_set(host, each))
         yield
 
 
@@ -99,12 +105,16 @@ def _allowed(name: str) -> Iterator[None]:
         if name in before:
             yield
             return
-        with contextlib.suppress(OSError):  # not there: the hosts will tell
+        try:
             _ALLOWED.write_text(" ".join([*before, name]))
+        except OSError:  # no such algorithm, or the list is read-only: the hosts will tell
+            yield
+            return
         try:
             yield
         finally:
-            _ALLOWED.write_text(" ".join(n for n in _ALLOWED.read_text().split() if n != name))
+            with contextlib.suppress(OSError):  # another run's algorithm may go meanwhile
+                _ALLOWED.write_text(" ".join(n for n in _ALLOWED.read_text().split() if n != name))
 
 
 @contextlib.contextmanager
@@ -112,10 +122,14 @@ def _set(host: Host, name: str) -> Iterator[None]:
     before = host.run(["cat", _SETTING]).stdout.strip()
     if not _write(host, name):
         has = host.run(["cat", _AVAILABLE]).stdout.split()
+        if name in has:
+            raise CapabilityError(
+                f"the kernel of {host.name} does not let it use TCP congestion control {name}",
+                hint=f"{_ALLOWED} is read-only in a network namespace other than the machine's "
+                "first: a container has to share that one (docker run --network host)",
+            )
         raise CapabilityError(
-            f"the kernel of {host.name} does not let it use TCP congestion control {name}"
-            if name in has
-            else f"the kernel of {host.name} has no TCP congestion control {name}",
+            f"the kernel of {host.name} has no TCP congestion control {name}",
             hint=f"it has {', '.join(has)}; more are modules of its package; "
             f"./NAME{bpf.SUFFIX} is one of your own",
         )

@@ -14,7 +14,7 @@ from datapath.cc import bpf
 from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
-from datapath.lanes.tcp_control import tcp_control
+from datapath.lanes.tcp_control import _allowed, tcp_control
 from datapath.native import paths
 from tests.verbs.devices import sanitizer
 from tests.waiting import wait_until
@@ -127,6 +127,26 @@ def test_an_algorithm_in_c(network: NetnsNetwork, tmp_path: Path, name: str) -> 
         assert done.stdout.split() == [known, "done"], done.stderr
     assert used(network) == before
     assert known not in AVAILABLE.read_text().split()
+
+
+def test_each_kernel_has_a_name_of_its_own(network: NetnsNetwork, tmp_path: Path) -> None:
+    """Hosts that count as kernels of their own may be namespaces, as one of lane vm's is."""
+    written(tmp_path, "return 2;")
+    before, allowed = used(network), ALLOWED.read_text()
+    with tcp_control(network.hosts, "./hold.bpf.c", tmp_path, tmp_path, one_kernel=False):
+        assert used(network) == ["dp_test_hold", "dp_test_hold.2"]
+        assert ALLOWED.read_text() == allowed
+    assert used(network) == before
+
+
+def test_a_list_that_is_read_only_does_not_hide_the_reason(network: NetnsNetwork) -> None:
+    """As in a container with a network namespace of its own."""
+
+    def inside() -> None:
+        with pytest.raises(CapabilityError, match="the reason"), _allowed("nosuch"):
+            raise CapabilityError("the reason")
+
+    network.hosts[0].namespace.in_network(inside)
 
 
 def test_two_runs_have_it_at_once(tmp_path: Path) -> None:
