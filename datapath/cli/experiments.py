@@ -227,7 +227,7 @@ def _fresh_store(experiment: LoadedExperiment, out: Path | None) -> ResultStore:
     from datapath.experiment.store import ResultStore
 
     preflight.fetch(experiment, _progress)
-    preflight.check(experiment)
+    preflight.check(experiment, out or Path.cwd())
     return ResultStore.create(out, experiment.spec.name)
 
 

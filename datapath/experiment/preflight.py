@@ -40,13 +40,13 @@ class Lacking(CapabilityError):
         super().__init__("\n".join(map(str, lacks)), hint=lacks[0].hint if lacks else "")
 
 
-def check(experiment: LoadedExperiment) -> None:
+def check(experiment: LoadedExperiment, results: Path | None = None) -> None:
     """Raise Lacking with everything that the points need and their hosts do not have.
 
-    For hosts of lane ssh it logs in to them.
+    For hosts of lane ssh it logs in to them.  results: the folder that results are to be in.
     """
     lacks: dict[str, DatapathError] = {}
-    for lack in _lacks(experiment):
+    for lack in _lacks(experiment, results):
         lacks.setdefault(str(lack), lack)
     if lacks:
         raise Lacking(list(lacks.values()))
@@ -102,11 +102,11 @@ def paces(spec: PointSpec) -> bool:
     return spec.transport.device == "rxe" and spec.cc.algo != "fixed"
 
 
-def _lacks(experiment: LoadedExperiment) -> Iterator[DatapathError]:
+def _lacks(experiment: LoadedExperiment, results: Path | None) -> Iterator[DatapathError]:
     remote: dict[str, list[PointSpec]] = {}
     for point in experiment.points:
         spec = point.spec
-        yield from _network(spec, experiment.folder)
+        yield from _network(spec, experiment.folder, results)
         yield from _telemetry(spec)
         lane = spec.topology.of_lane
         if lane.simulated:
@@ -205,11 +205,11 @@ def _telemetry(spec: PointSpec) -> Iterator[DatapathError]:
         )
 
 
-def _network(spec: PointSpec, folder: Path) -> Iterator[DatapathError]:
+def _network(spec: PointSpec, folder: Path, results: Path | None) -> Iterator[DatapathError]:
     """The lane's objections when its network is made (not entered), and missing tools."""
     lane = spec.topology.of_lane
     try:
-        lanes.open_network(spec.topology, spec.path, folder=folder)
+        lanes.open_network(spec.topology, spec.path, results, folder)
     except DatapathError as error:
         yield error
     if lane.local:

@@ -103,7 +103,7 @@ def execute(
     Raises Lacking before anything is built when the machine cannot, LocalError for an
     algorithm that does not compile, and Interrupted (with the folder left resumable).
     """
-    preflight.check(experiment)
+    preflight.check(experiment, store.path)
     algorithms = preflight.compile_algorithms(experiment)
     runs = schedule(experiment.points, experiment.spec.sweep, experiment.spec.seed)
     with store, ending_signals():

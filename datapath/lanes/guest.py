@@ -38,6 +38,12 @@ _UDEV = Path(__file__).with_name("guest_udev.sh")
 # Of this machine's programs, those that virtme-ng starts in a guest and that cost most of the boot,
 # and what a guest finds in their place.  systemd-udevd is a link to udevadm.
 _REPLACED = (("udevadm", str(_UDEV)), ("systemd-tmpfiles", shutil.which("true") or "/bin/true"))
+
+# Where virtme-ng mounts file systems of the guest's own.
+_UNSEEN = (
+    *("/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/spool/rsyslog", "/var/tmp"),
+    *(f"/var/lib/{name}" for name in ("apt", "machines", "portables", "private", "sudo")),
+)
 _TAIL = 16384  # bytes of the console that an error looks through
 _DEATH = re.compile(r"(?:Oops|BUG|Kernel panic)\b.*")
 _MIB = 2**20
@@ -148,6 +154,16 @@ def _cached_folders() -> list[str]:
     return sorted(str(folder) for folder in folders if not folders & {*folder.parents})
 
 
+def check_seen(what: str, folder: Path, hint: str) -> None:
+    """CapabilityError for a folder of this machine that guests do not see."""
+    for path in (folder.absolute(), folder.resolve()):
+        for unseen in _UNSEEN:
+            if path.is_relative_to(unseen):
+                raise CapabilityError(
+                    f"guests do not see {what} {folder}: they have their own {unseen}", hint=hint
+                )
+
+
 class Guest:
     """A started guest; ends with its namespace's holder, or by kill().
 
@@ -183,6 +199,9 @@ class Guest:
             stdout=self.console,
             stderr=self.console,
         )
+        # What is there already is of another boot, or of another dpctl.
+        self._begin = self._size = os.fstat(self.console.fileno()).st_size
+        self._spoke = time.monotonic()
         assert self._writer.stdin is not None
         with self._writer.stdin as pipe:
             self._process = spawn(
@@ -209,9 +228,15 @@ class Guest:
         return "" if self._process.poll() is None else f"it has ended: {self.last_words()}"
 
     def stuck(self, silent_s: float) -> str:
-        """That its console has been silent for longer than `silent_s` seconds; otherwise ""."""
-        spoke = os.fstat(self.console.fileno()).st_mtime
-        return f"it said nothing for {silent_s:g} s" if time.time() - spoke > silent_s else ""
+        """That its console has been silent for longer than `silent_s` seconds; otherwise "".
+
+        As the calls of this see it, since the clock that files are dated by may be set meanwhile.
+        """
+        size = os.fstat(self.console.fileno()).st_size
+        if size != self._size:
+            self._size, self._spoke = size, time.monotonic()
+        silent = time.monotonic() - self._spoke > silent_s
+        return f"it said nothing for {silent_s:g} s" if silent else ""
 
     def when_ended(self, call: Callable[[str], None]) -> None:
         """Call, with the console's last line, in a thread, when the guest ends."""
@@ -243,11 +268,11 @@ class Guest:
         return f"its console is {name}" if isinstance(name, str) else ""
 
     def last_words(self) -> str:
-        """Why the guest's kernel died, if the console ends with that; else its last line."""
+        """Why this boot's kernel died, if the console ends with that; else its last line."""
         try:
             descriptor = self.console.fileno()
-            size = os.fstat(descriptor).st_size
-            text = os.pread(descriptor, _TAIL, max(0, size - _TAIL)).decode(errors="replace")
+            begin = max(self._begin, os.fstat(descriptor).st_size - _TAIL)
+            text = os.pread(descriptor, _TAIL, begin).decode(errors="replace")
         except (OSError, ValueError):  # closed meanwhile: the network is being taken down
             return "its network was taken down"
         lines = [line.strip() for line in text.splitlines() if line.strip()]

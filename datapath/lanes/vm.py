@@ -22,14 +22,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path as FilePath
 
-from datapath import privileges, scratch
+from datapath import cachedir, privileges, scratch
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import accelerator
 from datapath.lanes.base import CpuUse, Host, paired
 from datapath.lanes.cards import Cards, card_names, joined
 from datapath.lanes.devices import describe_devices
-from datapath.lanes.guest import Guest, GuestConfig, Nic
+from datapath.lanes.guest import Guest, GuestConfig, Nic, check_seen
 from datapath.lanes.local import (
     MGMT_DEVICE,
     TEST_DEVICE,
@@ -43,6 +43,7 @@ from datapath.lanes.middle import BACKENDS, MIDDLE, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, Namespace
 from datapath.lanes.remote import ClientKey, SshHost
 from datapath.lanes.spec import Topology
+from datapath.native import paths
 
 _TEMPORARY = "datapath-guests-"
 
@@ -91,6 +92,10 @@ class VmNetwork(WithMiddle):
                 "with namespaces: 1 the tap is the device under test, and nothing is in between",
                 hint="set path: {backend: none}; netem inside the guest can impair",
             )
+        check_seen("the toolkit in", paths.PACKAGE, "move it to another folder")
+        check_seen("the cache", cachedir.root(), "set XDG_CACHE_HOME to another folder")
+        if logs is not None:
+            check_seen("results in", logs, "choose another folder with --out")
         self.topology = topology
         self.backend = backend
         self.kernel = kernels.find(topology.kernel)
@@ -101,7 +106,7 @@ class VmNetwork(WithMiddle):
         self._namespace_hosts: list[NetnsHost] = []
         cards = card_names(topology)
         self._holder = Holder([*(f"host{i}" for i in range(topology.namespaces)), *cards, MIDDLE])
-        self._device = ""
+        self._device: str | None = ""
         self._temporary = contextlib.ExitStack()
 
     def __enter__(self) -> VmNetwork:
@@ -144,19 +149,18 @@ class VmNetwork(WithMiddle):
         wanted = device if device in rdma.KERNEL_DEVICES else ""
         if wanted == self._device:
             return
-        if self._device:
-            gone, self._device = self._device, ""
-            for link in self._links:
-                rdma.remove(link, gone, unload=True)
-        if not wanted:
-            return
         if wanted == "siw" and self.kernel.siw is None:
             raise CapabilityError(
                 f"kernel {self.kernel.release} has no siw: {self.kernel.siw_reason}",
                 hint=f"dpctl kernel install {self.topology.kernel}",
             )
+        gone, self._device = self._device, None  # until all of them are done
         for link in self._links:
-            rdma.add(link, wanted)
+            if gone:
+                rdma.remove(link, gone, unload=True)
+        for link in self._links:
+            if wanted:
+                rdma.add(link, wanted)
         self._device = wanted
 
     def check_alive(self) -> None:
@@ -172,7 +176,12 @@ class VmNetwork(WithMiddle):
             link.check_alive()
 
     def recover(self) -> bool:
-        """End the programs that a failed run left; False when a guest or the emulator is gone."""
+        """End the programs that a failed run left.
+
+        False when a guest or the emulator is gone, or guests differ in their RDMA devices.
+        """
+        if self._device is None:
+            return False
         try:
             self._check_guests()
             self.middle.check_alive()

@@ -36,6 +36,14 @@ def test_missing_programs_come_with_their_packages(
     assert found["program ip is not installed"] == "apt-get install iproute2"
 
 
+def test_guests_see_the_folder_of_results(load: Load) -> None:
+    with pytest.raises(Lacking) as caught:
+        preflight.check(load("mtu: 9000", "lane: vm"), Path("/dev/shm/r"))
+    said = {str(lack): lack.hint for lack in caught.value.lacks}
+    words = "guests do not see results in /dev/shm/r: they have their own /dev"
+    assert said[words] == "choose another folder with --out"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -20,6 +20,8 @@ from datapath.lanes.vm import VmNetwork
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
 
+from .sshd import Sshd
+
 pytestmark = [
     pytest.mark.usefixtures("root"),
     pytest.mark.guests,
@@ -125,6 +127,23 @@ def test_a_network_whose_emulator_has_ended_is_of_no_more_use() -> None:
         assert not network.recover()
         with pytest.raises(RunFailed, match="the emulator was killed by signal 9"):
             network.check_alive()
+
+
+def test_a_device_that_is_changed_by_half_ends_the_network(tmp_path: FilePath) -> None:
+    """The kernel of this namespace has no rxe0 to remove, as a guest that has lost its own."""
+    network = VmNetwork(Topology(lane="vm", kernel=kernel("backports")), "fabric")
+    with NetnsNetwork(Topology(), "fabric") as other:
+        sshd = Sshd(other.hosts[0], tmp_path / "sshd").start()
+        link = sshd.log_in()
+        network._middle, network._links = other.middle, [link]
+        try:
+            assert network.recover()
+            network._device = "rxe"
+            with pytest.raises(CapabilityError, match="host0 cannot remove rxe0"):
+                network.prepare("dp")
+            assert not network.recover()
+        finally:
+            link.close()
 
 
 def test_consoles_are_kept(network: VmNetwork) -> None:
