@@ -34,6 +34,11 @@ def adding(host: Host, device: str) -> list[str]:
     return ["rdma", "link", "add", f"{device}0", "type", device, "netdev", host.endpoint.netdev]
 
 
+def mark(device: str) -> str:
+    """A folder that is there as long as it."""
+    return f"/sys/class/infiniband/{device}0"
+
+
 def removing(device: str) -> list[str]:
     """The command that takes it away."""
     return ["rdma", "link", "delete", f"{device}0"]

@@ -265,18 +265,20 @@ class SshNetwork(WithCards):
     def _add_rdma(self, index: int, host: SshHost, device: str) -> None:
         if not host.connection.root:
             raise _not_root(self.label(index), f"making {device}0")
+        link, mark = host.connection, rdma.mark(device)
+        # Asked before and after: the other run may just end, or begin.
+        anothers = link.made(mark)
         there = _rdma_link(host, device)
         if there is None:
             rdma.load(host, device)
-            said = host.connection.make(rdma.adding(host, device), rdma.removing(device))
+            said = link.make(rdma.adding(host, device), rdma.removing(device), mark)
             if said is not None:
                 if _rdma_link(host, device) is None:
                     raise rdma.cannot_make(host, device, said)
-                raise CapabilityError(
-                    f"{self.label(index)}: another run has just made its {device}0",
-                    hint="wait for its end",
-                )
+                raise _anothers(self.label(index), device)
             self._added.append((host, device))
+        elif anothers or link.made(mark):
+            raise _anothers(self.label(index), device)
         elif there.get("netdev") != host.endpoint.netdev:
             raise CapabilityError(
                 f"{self.label(index)}: its {device}0 is on {there.get('netdev')}, "
@@ -289,6 +291,13 @@ def _rdma_link(host: SshHost, device: str) -> dict[str, Any] | None:
     """What the machine tells of `<device>0`; None: there is none."""
     links: list[dict[str, Any]] = json.loads(host.run(["rdma", "-j", "link"]).stdout or "[]")
     return next((link for link in links if link["ifname"] == f"{device}0"), None)
+
+
+def _anothers(label: str, device: str) -> CapabilityError:
+    return CapabilityError(
+        f"{label}: another run has its {device}0, and takes it away at its end",
+        hint="wait for its end",
+    )
 
 
 def _not_root(label: str, what: str) -> CapabilityError:

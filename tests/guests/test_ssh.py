@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from datapath.errors import CapabilityError
 from datapath.lanes.namespace import spawn
 from datapath.lanes.remote import ClientKey, SshHost
+from datapath.lanes.spec import Path, Topology
+from datapath.lanes.ssh import SshNetwork
 from datapath.lanes.vm import VmNetwork
 from datapath.native.paths import ROOT
 
@@ -132,6 +135,7 @@ def test_every_device_of_one_sweep(
 def test_kill_9_takes_the_device_away(
     guests: VmNetwork, experiment: FilePath, tmp_path: FilePath
 ) -> None:
+    """Until then another run does not use it."""
     text = EXPERIMENT.replace("[rxe, siw, dp]", "[rxe]")
     experiment.write_text(
         text.replace("send_lat, size: 64, iterations: 20", "write_bw, duration: 60s")
@@ -139,8 +143,12 @@ def test_kill_9_takes_the_device_away(
     process = start(guests, "run", "--no-report", experiment, "--out", tmp_path / "out")
     client = guests.hosts[0]
     assert isinstance(client, SshHost)
+    machines = [{"ssh": f"root@198.19.0.{number}", "netdev": "eth1"} for number in (1, 2)]
+    topology = Topology.model_validate({"lane": "ssh", "machines": machines})
     try:
         wait_for(lambda: process.poll() is not None or runs(client, "ib_write_bw"), "no traffic")
+        with pytest.raises(CapabilityError, match=r"machine 0 .* another run has its rxe0"):
+            SshNetwork(topology, Path())._add_rdma(0, client, "rxe")
     finally:
         process.send_signal(signal.SIGKILL)
         _, err = process.communicate()

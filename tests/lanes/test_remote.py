@@ -23,7 +23,7 @@ from datapath.errors import (
 )
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
-from datapath.lanes.remote import ClientKey, Connection, SshHost
+from datapath.lanes.remote import ClientKey, Connection, SshHost, connection
 from datapath.lanes.remote.connection import parse_cpus, socket_login
 from datapath.lanes.remote.facts import clock_offset, parse
 from datapath.lanes.spec import Topology
@@ -423,6 +423,7 @@ def test_close_leaves_nothing(sshd: Sshd, tmp_path: Path) -> None:
 
 ADD = ["ip", "link", "add", "both0", "type", "veth", "peer", "name", "both1"]
 DELETE = ["ip", "link", "delete", "both0"]
+MARK = "/sys/class/net/both0"
 
 
 def links(sshd: Sshd) -> str:
@@ -441,6 +442,26 @@ def test_who_made_something_takes_it_away_and_nobody_else(sshd: Sshd) -> None:
         first.close()
         second.close()
     assert "both0" not in links(sshd)
+
+
+def test_what_another_connection_made_is_told_from_what_is_there_to_stay(sshd: Sshd) -> None:
+    first, second = sshd.log_in(), sshd.log_in()
+    try:
+        assert not second.connection.made(MARK)
+        for _ in range(2):
+            assert first.connection.make(ADD, DELETE, MARK) is None
+            assert second.connection.made(MARK)
+            assert first.run(DELETE).returncode == 0
+            first.connection.undone(DELETE)
+            assert not second.connection.made(MARK)
+        assert first.connection.make(ADD, DELETE, MARK) is None
+        first.close()
+        assert second.run(ADD).returncode == 0
+        assert not second.connection.made(MARK)
+        assert second.run(DELETE).returncode == 0
+    finally:
+        first.close()
+        second.close()
 
 
 def test_what_is_undone_is_not_taken_away_again(sshd: Sshd) -> None:
@@ -479,6 +500,29 @@ def test_kill_9_of_the_client_leaves_nothing(
     client.wait()
     wait_until(lambda: not running(sshd.host, "sleep 706[12]"), "the programs are gone")
     wait_until(lambda: not is_folder(sshd.host, folder), "the folder is gone")
+
+
+def test_programs_end_on_a_full_disk(network: NetnsNetwork) -> None:
+    """Also with a bash that needs room there for a here-string."""
+    with open_folder() as folder:
+        site = Sshd(network.hosts[1], folder / "sshd").start()
+        (site.folder / "root" / ".bashrc").write_text("export BASH_COMPAT=5.0\n")
+        find = ["pgrep", "--oldest", "--full", f"sshd.*{site.folder}/host_key"]
+        pid = network.hosts[1].run(find).stdout.strip()
+        inside = ["nsenter", "-t", pid, "--mount"]
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "none", str(site.temporary)]
+        assert network.hosts[1].run([*inside, *mount]).returncode == 0
+        host = site.log_in()
+        try:
+            host.popen(["sleep", "7065"])
+            wait_until(lambda: running(network.hosts[1], "sleep 7065"), "the program is up")
+            fill = f"head -c 1M /dev/zero >'{site.temporary}/all'"
+            assert "No space left" in network.hosts[1].run([*inside, "sh", "-c", fill]).stderr
+            host.connection.ask("end ")
+            assert not running(network.hosts[1], "sleep 7065")
+        finally:
+            host.close()
+            site.stop()
 
 
 def test_a_session_asked_for_while_the_connection_closes(host: SshHost) -> None:
@@ -602,6 +646,12 @@ def test_a_host_without_a_shell_says_what_it_said(network: NetnsNetwork, tmp_pat
 def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo: bool) -> None:
     with open_folder() as folder:
         site = Sshd(network.hosts[1], folder / "sshd", may_sudo=may_sudo).start()
+        with (site.folder / "sudoers").open("a") as sudoers:
+            sudoers.write('Defaults secure_path="/usr/sbin:/usr/bin:/sbin:/bin"\n')
+        tool = folder / "tool-of-the-user"
+        tool.write_text("#!/bin/sh\necho here\n")
+        tool.chmod(0o755)
+        (site.folder / USER / ".bashrc").write_text(f"PATH=$PATH:{folder}\n")
         login = socket_login(site.socket(), site.key, USER)
         link = Connection("host1", login, sudo=True)
         host = SshHost("host1", network.hosts[1].endpoint, link)
@@ -610,6 +660,8 @@ def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo:
         assert host.run(["id", "-u"]).stdout == ("0\n" if may_sudo else "1000\n")
         assert host.run(["sh", "-c", "echo $X"], env={"X": "a b"}).stdout == "a b\n"
         assert host.has_program("ip")
+        assert host.has_program("tool-of-the-user")
+        assert host.run(["tool-of-the-user"]).stdout == "here\n"
         assert host.run(["sh", "-c", "kill -9 $$"]).returncode == -9
         there = host.outputs(tmp_path)
         host.run(["sh", "-c", f"mkdir {there}/d; echo yes > {there}/answer; echo 1 >{there}/d/e"])
@@ -622,6 +674,37 @@ def test_another_user_than_root(network: NetnsNetwork, tmp_path: Path, may_sudo:
         host.close()
         wait_until(lambda: not running(network.hosts[1], "sleep 709[12]"), "the programs are gone")
         assert not is_folder(network.hosts[1], link.folder)
+        site.stop()
+
+
+def test_a_login_shell_that_hangs_is_told(
+    network: NetnsNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", 1)
+    with open_folder() as folder:
+        site = Sshd(network.hosts[1], folder / "sshd").start()
+        (site.folder / USER / ".bashrc").write_text("sleep 100\n")
+        login = socket_login(site.socket(), site.key, USER) | {"login_timeout": 60}
+        try:
+            with pytest.raises(DatapathError, match="host1: its login shell or sudo did not") as it:
+                Connection("host1", login, sudo=True)
+            assert "~/.bashrc" in it.value.hint
+        finally:
+            site.stop()
+
+
+def test_an_sftp_that_hangs_is_told(
+    network: NetnsNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Sshd(network.hosts[1], tmp_path / "sshd", ["Subsystem=sftp /bin/sleep 100"]).start()
+    try:
+        host = site.log_in()
+        monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", 1)
+        with pytest.raises(DatapathError, match="host1: its sftp did not answer") as caught:
+            host.outputs(tmp_path)
+        assert "Subsystem sftp" in caught.value.hint
+        host.close()
+    finally:
         site.stop()
 
 

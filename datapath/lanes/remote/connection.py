@@ -24,7 +24,7 @@ import itertools
 import secrets
 import shlex
 import socket
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -192,14 +192,22 @@ class Connection:
         """The warden's answer to a line; see warden.sh."""
         return self.call(self.answer(line, timeout_s))
 
-    def make(self, command: Sequence[str], undo: Sequence[str]) -> str | None:
+    def make(self, command: Sequence[str], undo: Sequence[str], mark: str = "-") -> str | None:
         """Run a command, of words without blanks; None, or what it says if it fails.
 
         undo: takes away what it made.  It runs when the connection ends, however that happens, but
         not if the command failed: what is there then is another connection's.
+        mark: a file or folder of what it made, for made().
         """
-        answer = self.ask(f"make {' '.join(undo)} / {' '.join(command)}")
+        answer = self.ask(f"make {mark} / {' '.join(undo)} / {' '.join(command)}")
         return None if answer == "ok" else answer
+
+    def made(self, mark: str) -> bool:
+        """Whether make() of a connection, this one or another, made it; else it is there to stay.
+
+        False also for what is not there.
+        """
+        return self.ask(f"made {mark}") == "yes"
 
     def undone(self, undo: Sequence[str]) -> None:
         """What make() made is there no more."""
@@ -267,7 +275,11 @@ class Connection:
         async with self._turn:
             if self._sftp is None:
                 try:
-                    self._sftp = await self._ssh.start_sftp_client()
+                    self._sftp = await self._in_time(
+                        self._ssh.start_sftp_client(),
+                        "its sftp",
+                        "see Subsystem sftp in its sshd_config, and try by hand: sftp",
+                    )
                 except asyncssh.ChannelOpenError as error:
                     if error.code != asyncssh.OPEN_REQUEST_SESSION_FAILED:
                         raise
@@ -306,10 +318,23 @@ class Connection:
         await self._start_warden()
         self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._beat())]
 
+    async def _in_time(self, waits: Awaitable[_Result], what: str, hint: str) -> _Result:
+        """For what a program there has to answer first: its sshd answers keepalives meanwhile."""
+        try:
+            return await asyncio.wait_for(waits, LOGIN_TIMEOUT_S)
+        except TimeoutError:
+            raise DatapathError(
+                f"{self.name}: {what} did not answer for {LOGIN_TIMEOUT_S:g} s", hint=hint
+            ) from None
+
     async def _look_around(self) -> None:
         """The user there, and the address."""
         assert self._ssh is not None
-        done = await self._ssh.run('id -u; echo "$SSH_CONNECTION"; sudo -n true && echo may')
+        done = await self._in_time(
+            self._ssh.run('id -u; echo "$SSH_CONNECTION"; sudo -n true && echo may'),
+            "its login shell or sudo",
+            "log in by hand, and see what ~/.bashrc or sudo there waits for",
+        )
         uid, _, rest = str(done.stdout).partition("\n")
         if uid != "0" and rest.endswith("\nmay\n"):
             self._become = ("sudo", "-n")
@@ -325,8 +350,9 @@ class Connection:
         assert self._ssh is not None
         script = importlib.resources.files(__package__).joinpath("warden.sh").read_text()
         shell = ["bash", "--norc", "--noprofile", "-c", script, "warden", str(WARDEN_PATIENCE_S)]
-        if self._become:  # sudo would drop TMPDIR
-            keep = f'exec {" ".join(self._become)} env "TMPDIR=${{TMPDIR:-/tmp}}" "$@"'
+        if self._become:  # sudo would drop TMPDIR, and has a PATH of its own
+            kept = '"TMPDIR=${TMPDIR:-/tmp}" "PATH=$PATH"'
+            keep = f'exec {" ".join(self._become)} env {kept} "$@"'
             shell = ["sh", "-c", keep, "sh", *shell]
         command = shlex.join(shell)
         warden = Answers()

@@ -13,17 +13,21 @@
 #   has NAME       yes or no: is there a program of this name
 #   now            microseconds since the epoch
 #   own FOLDER     what root wrote there belongs to the user who logged in; ok
-#   make UNDO / COMMAND   run the command, and if it succeeds, UNDO at the end; ok, or what it says
+#   make MARK / UNDO / COMMAND   run the command, and if it succeeds, UNDO at the end; until then the
+#                  file or folder MARK is locked, if there is one; ok, or what it says
+#   made MARK      yes or no: has a connection, this one or another, locked it
 #   undone UNDO    not at the end any more; ok
 #   bye            kill all, remove the folder; ok
 export LC_ALL=C PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 trap "" HUP PIPE INT TERM
 
 # A program that has only been forked has it in its command line, not yet in its environment.
+# The word comes through a pipe: before bash 5.1, <<< needs room on a disk.
 end() {
 	for _ in {1..40}; do
 		found=
-		for file in $(grep -lsaF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline <<<"$1"); do
+		for file in $(printf '%s\n' "$1" |
+			grep -lsaF -f - /proc/[0-9]*/environ /proc/[0-9]*/cmdline); do
 			pid=${file#/proc/}
 			kill -KILL "${pid%%/*}" 2>/dev/null && found=1
 		done
@@ -38,6 +42,10 @@ leave() {
 		$command >/dev/null 2>&1
 	done
 	undo=()
+	for lock in "${locks[@]}"; do
+		[ -z "$lock" ] || exec {lock}<&-
+	done
+	locks=()
 	rm -rf -- "$folder"
 }
 
@@ -46,21 +54,38 @@ own() {
 }
 
 # Who made something takes it away, and nobody else: two connections may ask for one name at a time.
+# The lock tells what a connection made from what is there to stay.
 make() {
-	if said=$(set -o noglob && $2 2>&1 </dev/null); then
-		undo+=("$1") && echo ok
-	else
+	if ! said=$(set -o noglob && $3 2>&1 </dev/null); then
 		echo "${said//$'\n'/ }"
+		return
 	fi
+	undo+=("$2")
+	if [ -e "$1" ] && exec {lock}<"$1"; then
+		locks["$2"]=$lock
+		flock -w 5 "$lock"
+	fi
+	echo ok
+}
+
+# Who asks shares the lock for a moment: two may ask at a time.
+made() {
+	[ -e "$1" ] || return
+	flock -n -s "$1" true
+	[ $? = 1 ]
 }
 
 undone() {
 	for index in "${!undo[@]}"; do
 		[ "${undo[index]}" != "$1" ] || unset "undo[index]"
 	done
+	lock=${locks["$1"]}
+	[ -z "$lock" ] || exec {lock}<&-
+	locks["$1"]=
 }
 
 undo=()
+declare -A locks
 read -r token || exit 1
 folder=$(mktemp -d "${TMPDIR:-/tmp}/datapath-XXXXXXXX") || exit 1
 own "$folder"
@@ -77,7 +102,8 @@ while read -r -t "$1" verb word; do
 	has) type -P -- "$word" >/dev/null && echo yes || echo no ;;
 	now) now=${EPOCHREALTIME:-$(date +%s.%6N)} && echo "${now/./}" ;;
 	own) own "$word" && echo ok || echo no ;;
-	make) make "${word%% / *}" "${word#* / }" ;;
+	make) rest=${word#* / } && make "${word%% / *}" "${rest%% / *}" "${rest#* / }" ;;
+	made) made "$word" && echo yes || echo no ;;
 	undone) undone "$word" && echo ok ;;
 	bye) leave && echo ok ;;
 	esac
