@@ -19,7 +19,14 @@ from datapath.cc import compile_algorithm
 from datapath.errors import LocalError, RunFailed
 from datapath.fabric import flows as traffic
 from datapath.fabric import replay
-from datapath.fabric.changes import Change, PauseLink, SetAlgorithm, SetLink, SetRoute
+from datapath.fabric.changes import (
+    Change,
+    PauseLink,
+    SetAlgorithm,
+    SetLink,
+    SetRoute,
+    StallHost,
+)
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.failures import Deadlock, TimeStandsStill
 from datapath.fabric.links import (
@@ -937,6 +944,20 @@ def test_a_switch_without_another_way_keeps_its_own() -> None:
     assert simulation.run(flow(), changes=[SetRoute(1, only, used=False)]).finished
     with pytest.raises(LocalError, match="cannot be done"):
         simulation.run(flow(), changes=[SetRoute(1, 0, used=False)])
+
+
+def test_a_host_reads_what_comes_as_its_stall_ends() -> None:
+    """Packets come at whole milliseconds, and the stall ends at one; then it hears as before."""
+    ms, slots = 1_000_000, Link(GBIT, 100_000, impairments=(("slot", 1e6),))
+    line = Dumbbell(1, Link(0, 0), slots, Link(GBIT, 100_000))
+    rows = traffic.join([flow(size=20_000, start_ns=i * ms // 4, qp=i) for i in range(60)])
+    stall = StallHost(5 * ms + ms // 2, 1, 4 * ms + ms // 2)
+    result = Simulation(line).run(rows, until_ns=1_000 * ms, changes=[stall])
+    assert result.finished
+    assert result.totals["failed"] == 0
+    waited = result.flows.rows["finish_ns"][22:36]  # begun during the stall
+    assert (waited > 10 * ms).all()
+    assert (waited < 13 * ms).all()
 
 
 # --- what switches and engines do together -------------------------------------------------------

@@ -160,6 +160,13 @@ static void take_completions(struct dp_sim *s, struct sim_host *h)
 			sim_fail(s, -EPROTO, "host %u lost completions", h->index);
 }
 
+/* Also in the nanosecond in which a stall ends, until the host has had its turn: links act before
+ * hosts, and nobody else reads what has come during the stall. */
+static bool stands_still(const struct dp_sim *s, const struct sim_host *h)
+{
+	return s->now < h->sleep.stalled_ns || (h->sleep.unread && !sim_sleeps(s));
+}
+
 void sim_host_run(struct dp_sim *s, struct sim_host *h)
 {
 	struct dp_link *nic = s->link[h->nic].link;
@@ -167,7 +174,7 @@ void sim_host_run(struct dp_sim *s, struct sim_host *h)
 
 	if (!h->engine)
 		return;
-	if (s->now < h->sleep.stalled_ns) {
+	if (stands_still(s, h)) {
 		sim_queue_set(&s->queue, s->n_links + h->index, h->sleep.stalled_ns);
 		return;
 	}
