@@ -16,7 +16,7 @@ from datapath.fabric import replay
 from datapath.fabric.changes import PauseLink
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.failures import Deadlock
-from datapath.fabric.links import Link
+from datapath.fabric.links import Link, SharedBuffer
 from datapath.fabric.sim_result import Sampling
 from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Dumbbell, Star
@@ -174,6 +174,20 @@ def test_an_emulator_that_wakes_late_is_none_of_the_network() -> None:
     assert rtt[30 * US] == pytest.approx(rtt[0], rel=0.01)
     assert host[30 * US] == pytest.approx(host[0] + 2 * 30 * US, abs=1 * US)
     assert took[0] < took[30 * US] < took[0] + 200 * US
+
+
+def test_an_emulator_that_wakes_late_pauses_late() -> None:
+    """It catches up on the turns of its links, and the pauses that follow are not of the past."""
+    buffer = SharedBuffer(
+        400_000, pfc_classes=1, xoff_bytes=60_000, xon_bytes=50_000, headroom_bytes=90_000
+    )
+    shape = Dumbbell(2, Link(10 * GBIT, US), Link(GBIT, US), buffer=buffer)
+    flows = traffic.join([messages(20, size=100_000, depth=8) for _ in range(2)])
+    flows["src"], flows["dst"] = [0, 1], [2, 3]
+    late = Wakeup(Lateness.constant(US), Lateness.constant(US), Lateness.constant(100 * US))
+    result = Simulation(shape, wakeup=late).run(flows)
+    assert result.finished
+    assert result.links["paused_ns"].sum() > 0
 
 
 def test_one_program_emulates_both_directions() -> None:

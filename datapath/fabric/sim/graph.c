@@ -114,7 +114,8 @@ void sim_pause_link(struct dp_sim *s, uint32_t link, uint32_t class_mask, bool p
 		sim_host_run(s, &s->host[s->link[link].from]);
 }
 
-/* A port of a switch tells its peer to stop or to go on. */
+/* A port of a switch tells its peer to stop or to go on.  now may have passed: an emulated link
+ * catches up on its turns when its program wakes, which sends the pause frame then. */
 static void pfc(void *user, uint32_t port, uint32_t class, bool paused, uint64_t now)
 {
 	struct sim_switch *sw = user;
@@ -132,6 +133,8 @@ static void pfc(void *user, uint32_t port, uint32_t class, bool paused, uint64_t
 		l->pause = more;
 		l->pause_room += 16;
 	}
+	if (now < s->now)
+		now = s->now;
 	l->pause[l->pauses++] = (struct sim_pause){ now + l->reverse_ns, class, paused };
 	sim_queue_set(&s->queue, sim_pause_id(s, link), l->pause[0].at_ns);
 }

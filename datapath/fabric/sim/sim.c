@@ -351,6 +351,9 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 		sim_fail(s, -ERANGE,
 			 "simulated time ends after %llu s with so many hosts and links",
 			 (unsigned long long)(next.at_ns / 1000000000));
+	if (next.at_ns < s->now)
+		sim_fail(s, -EPROTO, "time goes back by %llu ns for object %u",
+			 (unsigned long long)(s->now - next.at_ns), next.id);
 	s->now = next.at_ns;
 	s->turns++;
 	if (s->n_links >= MANY_LINKS)
