@@ -435,6 +435,8 @@ int dp_link_configure(struct dp_link *l, const struct dp_link_config *config, ui
 	dp_link_refill(l, now);
 	if (config->seed != l->seed)
 		dp_link_seed(l, config->seed);
+	if (!dp_link_eligible(l)) /* a class that opens now sends from now on */
+		dp_link_not_before(l, now);
 	err = configure(l, config);
 	dp_link_advance(l, now);
 	return err;

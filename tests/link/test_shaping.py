@@ -110,6 +110,17 @@ def test_a_class_that_is_shaped_no_longer(make_link: MakeLink) -> None:
     assert [frame for frame, _ in link.arrivals(5 * FRAME_NS)] == [1, 2]
 
 
+def test_a_class_that_is_shaped_no_longer_sends_from_then_on(make_link: MakeLink) -> None:
+    """Not in the time since its last frame, in which nothing was sent."""
+    link = shaped(make_link)
+    for _ in range(3):
+        link.offer(0, bytes=100, **CREDIT)
+    now = 5 * FRAME_NS
+    assert link.arrivals(now) == [Arrival(0, FRAME_NS)]
+    assert link.configure(now, rate_bps=GBIT, classes=[(0, 0), (0, 0)]) == 0
+    assert link.arrivals() == [Arrival(1, now + FRAME_NS), Arrival(2, now + 2 * FRAME_NS)]
+
+
 @pytest.mark.parametrize("weight", [0, 1])
 def test_a_class_that_is_shaped_no_longer_has_no_claim(make_link: MakeLink, weight: int) -> None:
     """Whether or not it had a weight while its frames waited."""
