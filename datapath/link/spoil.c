@@ -280,7 +280,6 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 
 	if (l->jitter.kind != DP_JITTER_NONE)
 		at = with_jitter(l, at);
-	at = dp_link_impair_arrives(l, f, at);
 	if (dp_link_happens(&l->rng[DP_RNG_CORRUPT], l->odds.corrupt)) {
 		f->flags |= DP_FRAME_CORRUPT;
 		l->stats.corrupted++;
@@ -289,13 +288,13 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 		copy = l->ops.clone(l->user, f);
 	if (dp_link_happens(&l->rng[DP_RNG_REORDER], l->odds.reorder)) {
 		l->stats.reordered++;
-		hold(l, f, at + l->reorder_ns);
+		hold(l, f, dp_link_impair_arrives(l, f, at + l->reorder_ns));
 	} else {
-		put(l, f, at);
+		put(l, f, dp_link_impair_arrives(l, f, at));
 	}
 	if (copy) {
 		copy->flags |= DP_FRAME_COPY;
 		l->stats.duplicated++;
-		put(l, copy, at);
+		put(l, copy, dp_link_impair_arrives(l, copy, at));
 	}
 }

@@ -309,6 +309,18 @@ def test_jitter_and_duplicates_keep_to_slots(make_link: MakeLink) -> None:
     assert {a.at_ns % 4_000 for a in arrivals} == {0}
 
 
+def test_reordered_frames_keep_to_slots(make_link: MakeLink) -> None:
+    link = make_link(
+        delay_ns=1000, impairments={"slot": 4_000}, reorder=0.3, reorder_ns=5_000, seed=3
+    )
+    for i in range(2000):
+        link.offer(i * 500)
+    draws = stream(3, REORDER)
+    held = [next(draws) < round(0.3 * 2**32) for _ in range(2000)]
+    expected = [-(-(i * 500 + 1000 + 5_000 * held[i]) // 4_000) * 4_000 for i in range(2000)]
+    assert {a.frame: a.at_ns for a in link.arrivals()} == dict(enumerate(expected))
+
+
 def test_packets_that_are_too_long_are_lost(make_link: MakeLink) -> None:
     """Ethernet's own bytes do not count: a packet of exactly that length passes."""
     around = 14 + lib.DP_LINK_HEADROOM
