@@ -121,7 +121,7 @@ Aqm = CoDel | FqCoDel | Pie
 
 
 @dataclass(frozen=True)
-class Jitter:
+class Jitter(WholeNumbers):
     """Added to the delay of each frame; the order of frames is kept unless `reorders`.
 
     normal: scale_ns is the standard deviation.  pareto: scale_ns is the mean, shape the tail
@@ -184,10 +184,18 @@ class Link(WholeNumbers):
     aqm: Aqm | None = None
     impairments: tuple[tuple[str, float], ...] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trace_ms and (not self.trace_ms[-1] or max(self.trace_ms) > TRACE_MS_MAX):
+            raise LocalError(
+                f"Link: trace_ms ends with {self.trace_ms[-1]} and goes up to "
+                f"{max(self.trace_ms)}: milliseconds, the last one from 1 to {TRACE_MS_MAX}"
+            )
+
     def numbers(self) -> dict[str, int | float | bool]:
         """The settings that are single numbers, by name, which C has too."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, (int, float))}
+        names = [one.name for one in fields(self) if one.type in ("int", "float", "bool")]
+        return {name: getattr(self, name) for name in names}
 
     def fill(self, ffi: Any, config: Any) -> list[Any]:
         """Write it into a `struct dp_link_config`; returns objects that have to live as long."""

@@ -1,21 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Checks that members which C takes for whole numbers are whole numbers."""
+"""Checks that members which C takes for numbers are numbers, and makes Python's own of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from numbers import Real
+from operator import index
 from typing import Any
 
 from datapath.errors import LocalError
 
+_OWN: Mapping[str, Callable[[Any], Any]] = {
+    "int": index,
+    "float": float,
+    "bool": bool,
+    "tuple[int, ...]": lambda values: tuple(map(index, values)),
+    "tuple[float, ...]": lambda values: tuple(map(float, values)),
+}
+"""By the type of a member."""
+
 
 class WholeNumbers:
-    """Base of a dataclass: its members of type int are whole numbers, 0 or more, or LocalError."""
+    """Base of a dataclass whose members are numbers, those of numpy too, or LocalError.
+
+    Members of type int are whole numbers, 0 or more.
+    """
 
     def __post_init__(self) -> None:
         for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
             if one.type == "int":
-                check_whole(self, one.name, getattr(self, one.name))
+                check_whole(self, one.name, value)
+            elif one.type == "float" and not isinstance(value, Real):
+                raise LocalError(
+                    f"{type(self).__name__}: {one.name} is {value!r}, and has to be a number"
+                )
+            if make := _OWN.get(str(one.type)):
+                object.__setattr__(self, one.name, make(value))
 
 
 def check_whole(where: object, name: str, value: Any) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 import datapath
 from datapath import foreign
 from datapath.errors import DatapathError, LocalError
@@ -63,7 +65,7 @@ def write(
         "until_ns": until_ns,
     }
     path = folder / "case.json"
-    path.write_text(json.dumps(case, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(case, indent=1, default=_number) + "\n", encoding="utf-8")
     return path
 
 
@@ -145,6 +147,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def _number(value: Any) -> Any:
+    """Python's own number in place of numpy's, for json."""
+    if not isinstance(value, np.generic):
+        raise TypeError(f"a case cannot hold {value!r}")
+    return value.item()
 
 
 def _object(module: Any, value: Any) -> Any:

@@ -353,6 +353,26 @@ def test_a_dimension_that_is_no_whole_number_is_named() -> None:
         Dumbbell(pairs=1.5).graph()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("whole", [np.int64, np.uint32, np.int16])
+def test_numbers_of_numpy_are_numbers(whole: Any) -> None:
+    """And not dropped on the way to C: the link would have no rate and no delay."""
+    settings = {"rate_bps": 20_000, "delay_ns": 30_000}
+    made = Link(
+        **{name: whole(value) for name, value in settings.items()}, loss=Loss(np.float32(0))
+    )
+    assert made == Link(**settings, loss=Loss(0.0))
+    assert made.numbers() == Link(**settings).numbers()
+    assert {type(value) for value in made.numbers().values()} == {int, float, bool}
+    traced = Link(
+        0, trace_ms=tuple(np.arange(1, 4)), jitter=Jitter("trace", samples_ns=(whole(5),))
+    )
+    assert repr(traced) == repr(
+        Link(0, trace_ms=(1, 2, 3), jitter=Jitter("trace", samples_ns=(5.0,)))
+    )
+    with pytest.raises(LocalError, match="Link: reorder is '1%', and has to be a number"):
+        Link(reorder="1%")  # type: ignore[arg-type]
+
+
 # --- repeatability -------------------------------------------------------------------------------
 
 
@@ -806,6 +826,19 @@ def test_pauses_travel_as_the_link_is_now() -> None:
     # It grows by the excess of two senders, for the time of a pause and of the data behind it.
     excess = 2 * 100_000 * 10 * GBIT / 8e9
     assert peaks[0] + excess < peaks[1] < peaks[0] + 1.1 * excess
+
+
+def test_a_case_with_numbers_of_numpy_replays(tmp_path: Path) -> None:
+    """They do not hide why the run failed."""
+    simulation = Simulation(Star(np.int64(2)), seed=np.int64(3))  # type: ignore[arg-type]
+    pause = PauseLink(np.int64(10_000), np.uint32(0))  # type: ignore[arg-type]
+    with pytest.raises(Deadlock) as caught:
+        simulation.run(flow(), changes=[pause], keep=tmp_path)
+    again, arguments = replay.read(tmp_path / "case.json")
+    assert (again.seed, arguments["changes"]) == (3, [PauseLink(10_000, 0)])
+    with pytest.raises(Deadlock) as repeated:
+        again.run(**arguments)
+    assert str(repeated.value) == str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["newreno", "cubic", "copa"])
