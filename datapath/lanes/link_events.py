@@ -85,7 +85,7 @@ class _Links:
         self._dead_since.append((event.time, self._dead()))
         if event.reroute is not None:
             due = event.time + event.reroute
-            self.rerouted += [(due, link) for link in _numbers(self.graph, name)]
+            self.rerouted += [(due, link) for link in self._with_a_choice(name)]
 
     def routes(self) -> Iterator[Change]:
         """Routes follow the state that a link has by then; events may have come in between."""
@@ -99,6 +99,13 @@ class _Links:
         for link, (old, new) in enumerate(zip(before, self.now, strict=True)):
             if old != new:
                 yield SetLink(at_ns, link, new)
+
+    def _with_a_choice(self, name: str) -> Iterator[int]:
+        """The links of a name between switches; a host has one link, and no other way."""
+        for link in _numbers(self.graph, name):
+            cable = self.graph.cables[link // 2]
+            if min(cable.a, cable.b) >= self.graph.hosts:
+                yield link
 
     def _parts(self, name: str) -> set[str]:
         """A node, or the directions of a link."""

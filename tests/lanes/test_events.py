@@ -9,10 +9,13 @@ import pydantic
 import pytest
 
 from datapath.errors import LocalError
+from datapath.fabric import flows as traffic
 from datapath.fabric.changes import SetLink, SetRoute
 from datapath.fabric.links import Loss
+from datapath.fabric.simulator import Simulation
 from datapath.lanes.event_spec import Event, check_events, path_changes, stalls
 from datapath.lanes.link_events import link_changes
+from datapath.lanes.shape import shape
 from datapath.lanes.spec import Path, Topology
 
 MS = 1_000_000
@@ -133,8 +136,6 @@ def test_one_link_of_many() -> None:
     ]
     made = link_changes(CLOS, path, events)
     assert [change.at_ns for change in made] == sorted(change.at_ns for change in made)
-    from datapath.lanes.shape import shape
-
     names = shape(CLOS, path).graph().link_names()
     told = [
         (c.at_ns // MS, names[c.link], c.settings.delay_ns, c.settings.loss)
@@ -176,6 +177,23 @@ def test_routes_follow_the_state_that_a_link_has_by_then() -> None:
     assert dead(CLOS, node)[-1] == (150, spine, spine), "the switch is still down"
 
 
+@pytest.mark.parametrize("name", ["leaf0", "host0", "host0--leaf0", "host0>leaf0"])
+def test_a_host_has_no_other_way(name: str) -> None:
+    """What goes down includes its link; routes follow where there is a choice."""
+    kind = "link" if {*name} & {*">-"} else "node"
+    path = Path(rate="10gbit", delay="1us")
+    made = link_changes(CLOS, path, [event(state="down", reroute="1ms", **{kind: name})])
+    simulation = Simulation(shape(CLOS, path))
+    names = simulation.graph.link_names()
+    lost = {names[one.link] for one in made if isinstance(one, SetLink)}
+    unused = {names[one.link] for one in made if isinstance(one, SetRoute)}
+    assert "host0>leaf0" in lost
+    assert unused == {one for one in lost if "host" not in one}
+    rows = traffic.empty(1)
+    rows["src"], rows["dst"], rows["bytes"] = 1, 0, 10_000
+    assert simulation.run(rows, changes=made).finished
+
+
 def test_a_link_that_is_not_there() -> None:
     with pytest.raises(LocalError, match="no link from leaf0 to spine7"):
         link_changes(CLOS, Path(rate="1gbit"), [event(state="down", link="leaf0--spine7")])
@@ -183,8 +201,6 @@ def test_a_link_that_is_not_there() -> None:
 
 def dead(topology: Topology, events: list[Event]) -> list[tuple[int, set[str], set[str]]]:
     """(ms, links that lose all, links that no route uses) after each time at which one changes."""
-    from datapath.lanes.shape import shape
-
     path = Path(rate="1gbit", delay="1us")
     names = shape(topology, path).graph().link_names()
     lost, unused = set[str](), set[str]()
