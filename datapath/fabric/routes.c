@@ -168,8 +168,17 @@ int dp_routes_use(struct dp_routes *r, uint32_t link, bool used)
 	if (link >= r->n_links || r->link[link].from == DP_NO_SWITCH ||
 	    r->link[link].to == DP_NO_SWITCH)
 		return -EINVAL;
+	r->stale |= r->unused[link] == used;
 	r->unused[link] = !used;
-	return find(r);
+	return 0;
+}
+
+int dp_routes_renew(struct dp_routes *r)
+{
+	int err = r->stale ? find(r) : 0;
+
+	r->stale &= err != 0;
+	return err;
 }
 
 bool dp_routes_choose(const struct dp_routes *r)

@@ -37,6 +37,7 @@ struct dp_routes {
 	uint32_t *next;
 	uint32_t used, room; /* of `next` */
 	uint64_t *seed;	     /* by switch */
+	bool stale;	     /* dp_routes_use() was called, and dp_routes_renew() was not */
 };
 
 /* is_leaf: by switch.  0, -ENOMEM, or -EINVAL: two leaves have no path between them.
@@ -47,8 +48,12 @@ int dp_routes_create(struct dp_routes *, uint32_t n_switches, const bool *is_lea
 void dp_routes_free(struct dp_routes *);
 /* The seed of a run, by which switches hash.  alike: all switches choose as one does. */
 void dp_routes_seed(struct dp_routes *, uint64_t seed, bool alike);
-/* Lets routes lead along a link, or around it.  0, -ENOMEM or -EINVAL: it joins no two switches. */
+/* Lets routes lead along a link, or around it, from dp_routes_renew() on.  0, or -EINVAL: it joins
+ * no two switches. */
 int dp_routes_use(struct dp_routes *, uint32_t link, bool used);
+/* Finds the routes anew if they are stale: once for all links of a switch, since it takes 0.1 s in
+ * networks of a thousand switches.  0 or -ENOMEM. */
+int dp_routes_renew(struct dp_routes *);
 /* Whether any switch has a choice. */
 bool dp_routes_choose(const struct dp_routes *);
 

@@ -138,6 +138,8 @@ int layout_use(struct emulator *e, const struct wire *w, bool used)
 {
 	int err = dp_routes_use(&e->routes, (uint32_t)(w - e->wire), used);
 
+	if (!err)
+		err = dp_routes_renew(&e->routes);
 	e->chooses = dp_routes_choose(&e->routes);
 	return err;
 }

@@ -353,6 +353,8 @@ int sim_connect(struct dp_sim *s, struct sim_channel *c)
 		err = bring_up(s, c->requester, c->responder, c->dst, path, tos);
 	if (!err)
 		err = bring_up(s, c->responder, c->requester, c->src, path | 1, tos);
+	if (!err) /* an order starts a flow between two runs, perhaps behind changes of routes */
+		err = dp_routes_renew(&s->routes);
 	if (!err && s->cfg.preset_extended) {
 		rtt_ns = sim_delay_ns(s, c->src, c->dst) + sim_delay_ns(s, c->dst, c->src);
 		dp_qp_agree(c->requester, c->responder, rtt_ns, s->now);

@@ -381,6 +381,8 @@ int dp_sim_run(struct dp_sim *s, uint64_t until_ns, uint64_t events)
 {
 	struct sim_turn next;
 
+	if (dp_routes_renew(&s->routes))
+		sim_fail(s, -ENOMEM, "no memory for routes");
 	while (!s->broken && (s->ended < s->n_flows || s->steps_ended < s->n_steps)) {
 		if (!events--)
 			return DP_SIM_MORE;
