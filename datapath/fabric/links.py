@@ -19,6 +19,10 @@ from datapath.link.impairments import IMPAIRMENTS
 PAUSE_FRAME_BYTES = 64 + 20
 """On the wire, as fabric/sim/graph.c has it."""
 
+TRACE_MS_MAX = 2**32 - 1
+"""The latest time of a trace of delivery opportunities: 49 days."""
+_OPPORTUNITY_BYTES = 1500
+"""DP_LINK_OPPORTUNITY."""
 _ETHERNET_BYTES = 14 + 24
 """Bytes of a frame on the wire beside those that the MTU counts."""
 
@@ -242,7 +246,14 @@ class Link(WholeNumbers):
 
     def shaped_bps(self, one: QueueClass) -> int:
         """The rate to which a class of this link is shaped; 0: it is not."""
-        return one.rate_bps or int(one.share * self.rate_bps)
+        return one.rate_bps or int(one.share * self.mean_rate_bps)
+
+    @property
+    def mean_rate_bps(self) -> float:
+        """Of the trace, if there is one."""
+        if not self.trace_ms:
+            return self.rate_bps
+        return len(self.trace_ms) * _OPPORTUNITY_BYTES * 8e3 / self.trace_ms[-1]
 
 
 DSCPS = 64

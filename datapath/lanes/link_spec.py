@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from datapath import foreign
-from datapath.fabric.links import CoDel, FqCoDel, Jitter, Marking, Pie, Policer
+from datapath.fabric.links import TRACE_MS_MAX, CoDel, FqCoDel, Jitter, Marking, Pie, Policer
 from datapath.lanes.class_spec import CLASSES_MAX, TrafficClass, check_classes
 from datapath.link.impairments import IMPAIRMENTS, Impairment
 from datapath.units import BitRate, Bytes, DurationNs, Fraction
@@ -358,6 +358,11 @@ class LinkSettings(_Impairments):
             raise ValueError("rate and trace exclude each other")
         if self.trace[0] < 0 or sorted(self.trace) != self.trace or not self.trace[-1]:
             raise ValueError("trace: milliseconds that do not fall, the last one above 0")
+        if self.trace[-1] > TRACE_MS_MAX:
+            raise ValueError(
+                f"trace: {self.trace[-1]} milliseconds, and {TRACE_MS_MAX} (49 days) are the most; "
+                "are these microseconds or nanoseconds?"
+            )
         return self
 
 

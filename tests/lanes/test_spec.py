@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from datapath.errors import CapabilityError, LocalError
-from datapath.fabric.links import CoDel, FqCoDel, Jitter, Loss, Marking, Pie, Policer
+from datapath.fabric.links import CoDel, FqCoDel, Jitter, Link, Loss, Marking, Pie, Policer
 from datapath.fabric.wakeup import Lateness, Wakeup
 from datapath.lanes import link_spec, open_network
 from datapath.lanes.loss_spec import Bernoulli, GilbertElliott
@@ -253,6 +253,15 @@ def test_traces_come_from_files_beside_the_experiment(tmp_path: FilePath) -> Non
     assert link.jitter == Jitter("trace", samples_ns=(0.0, 80_000.0, 20_000.0))
     # What a run keeps is whole without the files.
     assert Path.model_validate(path.model_dump(mode="json")) == path
+
+
+def test_the_times_of_a_trace_have_a_limit() -> None:
+    assert Path(trace=[0, 2**32 - 1]).link("forward").trace_ms[-1] == 2**32 - 1
+    with pytest.raises(pydantic.ValidationError, match="trace: 4294967296 milliseconds"):
+        Path(trace=[0, 2**32])
+    for ms in ((2**32,), (0,), (2**32, 5)):
+        with pytest.raises(LocalError, match=r"Link: trace_ms .* milliseconds"):
+            Link(trace_ms=ms)
 
 
 @pytest.mark.parametrize(
