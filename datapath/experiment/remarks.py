@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isinf
 
 from datapath.experiment import signals
 from datapath.experiment.load import LoadedExperiment
@@ -18,9 +19,18 @@ def remarks(experiment: LoadedExperiment) -> list[str]:
 def _headrooms(experiment: LoadedExperiment) -> Iterator[str]:
     for point in experiment.points:
         topology, path = point.spec.topology, point.spec.path
-        if (needed := lacking_headroom(topology, path)) and topology.lossless is not None:
+        needed = lacking_headroom(topology, path)
+        if not needed or topology.lossless is None:
+            continue
+        given = f"topology.pfc: a headroom of {topology.lossless.headroom} bytes is"
+        if isinf(needed):
             yield (
-                f"topology.pfc: a headroom of {topology.lossless.headroom} bytes is less than the "
-                f"{needed} that can arrive after a pause, by rate, delay and MTU of the links: PFC "
-                "may lose packets; without headroom the file has as much as is needed"
+                f"{given} not enough for every packet: a jitter of model normal or pareto has no "
+                "longest delay: PFC may lose packets"
             )
+            continue
+        yield (
+            f"{given} less than the {needed} that can arrive after a pause, by the settings of the "
+            "links and the MTU: PFC may lose packets; without headroom the file has as much as is "
+            "needed"
+        )

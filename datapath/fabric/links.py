@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from math import ceil
+from math import inf
 from typing import Any, ClassVar, Literal
 
 from datapath.errors import LocalError
@@ -328,13 +328,27 @@ def frame_bytes(mtu: int) -> int:
     return mtu + _ETHERNET_BYTES
 
 
-def headroom_bytes(link: Link, frame: int) -> int:
+def _latest_ns(link: Link) -> float:
+    """The longest time from the end of a frame's transmission to its arrival; inf: no limit."""
+    late = link.delay_ns + dict(link.impairments).get("slot", 0.0)
+    if link.reorder:
+        late += link.reorder_ns
+    if link.jitter is None:
+        return late
+    if link.jitter.kind == "trace":
+        return late + max((0.0, *link.jitter.samples_ns))
+    return inf if link.jitter.scale_ns else late
+
+
+def headroom_bytes(link: Link, back: Link, frame: int) -> float:
     """What can arrive over a link after the frame that made its end ask for a pause, with it.
 
-    frame: bytes of the largest frame.
+    back: the other direction.  frame: bytes of the largest frame.  inf: there is no limit.
 
     While the pause frame is on its way back, the other side sends on, and what it has sent is on
     its way for another delay.  Neither side interrupts a frame (IEEE 802.1Qbb, annex O).
     """
-    back_ns = 2 * link.delay_ns * link.rate_bps / 8e9
-    return ceil(back_ns) + PAUSE_FRAME_BYTES + 2 * frame
+    most = (_latest_ns(link) + back.delay_ns) * link.rate_bps / 8e9 + 2 * frame
+    if back.rate_bps:
+        most += PAUSE_FRAME_BYTES * (link.rate_bps / back.rate_bps)
+    return most * (2 if link.duplicate else 1)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil, inf, isinf
 from typing import Any
 
 from datapath.errors import LocalError
@@ -175,7 +176,7 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
     parts = ports * mask.bit_count()
     headroom = pfc.headroom
     if headroom is None:
-        headroom = _ample_headroom(topology, graph)
+        headroom = _default_headroom(topology, graph)
     if headroom < frame:
         raise LocalError(
             f"topology.pfc: a headroom of {headroom} bytes holds no packet of {frame} bytes, which "
@@ -201,19 +202,46 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
     )
 
 
-def _ample_headroom(topology: Topology, graph: Graph) -> int:
-    """With so much no port drops: what its link can carry until the peer has stopped."""
+def _ample_headroom(topology: Topology, graph: Graph) -> float:
+    """With so much no port drops: what its link can carry until the peer has stopped.
+
+    inf: nothing is enough.
+    """
     frame = frame_bytes(topology.mtu)
-    return max(headroom_bytes(link, frame) for link in _links(graph))
+    return max(
+        headroom_bytes(link, back, frame)
+        for cable in graph.cables
+        for end, link, back in (
+            (cable.b, cable.forward, cable.backward),
+            (cable.a, cable.backward, cable.forward),
+        )
+        if end >= graph.hosts
+    )
 
 
-def lacking_headroom(topology: Topology, path: Path) -> int:
-    """How many bytes topology.pfc.headroom has to have; 0: it has them, or is not set."""
+def _default_headroom(topology: Topology, graph: Graph) -> int:
+    ample = _ample_headroom(topology, graph)
+    if isinf(ample):
+        raise LocalError(
+            "topology.pfc: a jitter of model normal or pareto has no longest delay, and needs an "
+            "endless headroom",
+            hint="give topology.pfc.headroom, or samples: jitter: {model: trace, samples: [...]}",
+        )
+    return ceil(ample)
+
+
+def lacking_headroom(topology: Topology, path: Path) -> float:
+    """How many bytes topology.pfc.headroom has to have; 0: it has them, or is not set.
+
+    inf: nothing is enough.
+    """
     pfc = topology.lossless
     if pfc is None or pfc.headroom is None:
         return 0
     ample = _ample_headroom(topology, shape(topology, path).graph())
-    return ample if pfc.headroom < ample else 0
+    if pfc.headroom >= ample:
+        return 0
+    return inf if isinf(ample) else ceil(ample)
 
 
 def _switched(link: Link) -> Link:
@@ -331,7 +359,10 @@ def refuse_lossless(topology: Topology, path: Path) -> None:
             "path.queue and path.trim: with topology.pfc no queue drops or trims",
             hint="take them away; topology.buffer limits what waits",
         )
-    if any(link.trace for link in links) or not host_link(topology, path).rate_bps:
+    rates = [host_link(topology, path).rate_bps]
+    if topology.preset in TWO_SIDED:  # elsewhere links have a rate of their own
+        rates += [path.link(direction).rate_bps for direction in DIRECTIONS]
+    if any(link.trace for link in links) or not all(rates):
         raise LocalError(
             "topology.pfc: a link without a constant rate needs an endless headroom",
             hint="give path.rate and topology.host_rate",

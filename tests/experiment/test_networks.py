@@ -74,3 +74,12 @@ def test_a_headroom_that_loses_packets_is_told(tmp_path: Path, headroom: str, to
     if told:
         done = dpctl("run", file, "--no-report", "--out", tmp_path / "out")
         assert words in done.stderr
+
+
+def test_a_headroom_beside_jitter_without_a_limit_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "jitter.yaml"
+    shaken = text(path=", jitter: 1us").replace("preset: star, hosts: 8", "preset: leaf-spine")
+    file.write_text(shaken.replace("pfc: true", "pfc: {headroom: 50kB}"))
+    done = dpctl("validate", file)
+    assert done.returncode == 0
+    assert "a jitter of model normal or pareto has no longest delay" in done.stderr

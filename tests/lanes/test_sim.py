@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -24,7 +25,7 @@ from datapath.fabric.links import (
 from datapath.fabric.topology import Dumbbell, FatTree, LeafSpine, Rail, Star
 from datapath.lanes import open_network
 from datapath.lanes.base import PathCounters
-from datapath.lanes.shape import shape
+from datapath.lanes.shape import lacking_headroom, shape
 from datapath.lanes.sim import SimNetwork
 from datapath.lanes.sim_options import engine_options
 from datapath.lanes.spec import Path, Topology
@@ -246,10 +247,10 @@ def test_pfc_has_thresholds_that_fit_the_network() -> None:
 INCAST = {"preset": "leaf-spine", "leaves": 4, "hosts_per_leaf": 4, "buffer": "1500kB"}
 
 
-def incast(delay: str, **more: Any) -> tuple[Any, PathCounters]:
+def incast(delay: str, *, way: Any = None, **more: Any) -> tuple[Any, PathCounters]:
     """Twelve hosts of three leaves send to one of the fourth, without congestion control."""
-    section = topology(**INCAST, **more)
-    network = SimNetwork(section, path(rate="40gbit", delay=delay))
+    section = topology(**{**INCAST, **more})
+    network = SimNetwork(section, path(rate="40gbit", delay=delay, **(way or {})))
     rows = schedules.incast(range(12), 15, size=1_000_000, rounds=1, interval_ns=1)
     result = simulate(network, rows, cc=Cc(algo="fixed", window_bytes=2_000_000))
     return result, network.path_counters()
@@ -262,6 +263,43 @@ def test_with_pfc_no_packet_is_dropped(delay: str) -> None:
     assert sum(counters.overflowed.values()) == 0
     assert sum(counters.paused_ns.values()) > 100_000
     assert result.result.qps["retransmits"] == 0
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"slot": "100us"},
+        {"jitter": {"model": "trace", "samples": ["0us", "50us", "3us"]}},
+        {"jitter": {"model": "trace", "samples": ["0us", "50us", "3us"], "reorders": True}},
+        {"reorder": {"share": "30%", "by": "40us"}},
+        {"duplicate": "50%"},
+        {"slot": "20us", "reorder": {"share": "30%", "by": "20us"}, "duplicate": "10%"},
+    ],
+)
+def test_headroom_has_room_for_what_comes_late(way: dict[str, Any]) -> None:
+    """Links keep frames for so long that more are under way than by their delay."""
+    _, counters = incast("1us", way=way, pfc={"xoff": "100kB"}, buffer="12MB")
+    assert sum(counters.overflowed.values()) == 0
+    assert sum(counters.paused_ns.values()) > 100_000
+
+
+@pytest.mark.parametrize("slow", [{"rate": "10mbit"}, {"delay": "200us"}])
+def test_a_pause_frame_takes_its_time_on_the_way_back(slow: dict[str, str]) -> None:
+    """Two hosts at 10 Gbit/s, a shared link, and a host at 1 Gbit/s behind it."""
+    links = [{"ends": "a--l"}, {"ends": "b--l"}, {"ends": "l--r"}, {"ends": "r>l", **slow}]
+    section = topology(
+        preset="graph",
+        mtu=1500,
+        buffer="2MB",
+        pfc={"xoff": "100kB"},
+        graph={"links": [*links, {"ends": "r--c", "rate": "1gbit"}]},
+    )
+    network = SimNetwork(section, path(rate="10gbit", delay="1us"))
+    rows = schedules.incast(range(2), 2, size=3_000_000, rounds=1, interval_ns=1)
+    result = simulate(network, rows, cc=Cc(algo="fixed", window_bytes=2_000_000)).result
+    assert result.totals["overflowed"] == 0
+    name = list(result.links["name"]).index("l>r")
+    assert result.links["paused_ns"][name] > 0
 
 
 def test_without_pfc_the_same_incast_drops() -> None:
@@ -282,6 +320,11 @@ def test_with_too_little_headroom_pfc_drops() -> None:
         ({"pfc": True, "buffer": "1MB"}, {"queue": "64kB"}, "no queue drops or trims"),
         ({"pfc": True, "buffer": "1MB"}, {"trim": True}, "no queue drops or trims"),
         ({"pfc": True, "buffer": "1MB", "preset": "p2p", "hosts": 2}, {}, "constant rate"),
+        (
+            {"pfc": True, "buffer": "1MB", "preset": "dumbbell", "host_rate": "1gbit"},
+            {"rate": None, "forward": {"rate": "1gbit"}},
+            "constant rate",
+        ),
         ({"pfc": True, "buffer": "50kB"}, {}, "too few for PFC on 4 ports"),
         ({"pfc": {"xoff": "9kB", "xon": "10kB"}, "buffer": "1MB"}, {}, "xon is 10000, above xoff"),
         ({"pfc": {"headroom": "100B"}, "buffer": "1MB"}, {}, "headroom of 100 bytes holds no"),
@@ -290,8 +333,21 @@ def test_with_too_little_headroom_pfc_drops() -> None:
 def test_pfc_that_makes_no_sense(section: dict[str, Any], way: dict[str, Any], words: str) -> None:
     with pytest.raises(LocalError, match=words):
         SimNetwork(
-            topology(**{"preset": "star", "hosts": 4, **section}), path(rate="10gbit", **way)
+            topology(**{"preset": "star", "hosts": 4, **section}), path(**{"rate": "10gbit", **way})
         )
+
+
+@pytest.mark.parametrize("jitter", ["1us", {"model": "pareto", "mean": "1us"}])
+def test_a_jitter_without_a_limit_needs_a_headroom_of_the_file(jitter: Any) -> None:
+    way = path(rate="10gbit", jitter=jitter)
+    section = {"preset": "leaf-spine", "buffer": "1MB", "mtu": 1500}
+    with pytest.raises(LocalError, match="no longest delay"):
+        shape(topology(**section, pfc=True), way)
+    given = topology(**section, pfc={"headroom": "50kB"})
+    assert lacking_headroom(given, way) == inf
+    star = topology(preset="star", buffer="1MB", pfc=True)
+    shape(star, way)  # its links to switches have no jitter
+    shape(topology(**section, pfc=True), path(rate="10gbit", jitter="0us"))
 
 
 def test_trimmed_headers_go_before_data() -> None:
