@@ -274,6 +274,16 @@ static void put(struct dp_link *l, struct dp_frame *f, uint64_t at)
 	}
 }
 
+/* Keeps a frame back.  It does not overtake what was sent before it over a link that was longer
+ * then: dp_link_deadline() relies on that. */
+static void put_late(struct dp_link *l, struct dp_frame *f, uint64_t at)
+{
+	l->stats.reordered++;
+	if (at < l->wire_last_ns && !l->jitter.reorders)
+		at = l->wire_last_ns;
+	hold(l, f, at);
+}
+
 void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 {
 	struct dp_frame *copy = NULL;
@@ -286,12 +296,10 @@ void dp_link_spoil(struct dp_link *l, struct dp_frame *f, uint64_t at)
 	}
 	if (dp_link_happens(&l->rng[DP_RNG_DUPLICATE], l->odds.duplicate) && l->ops.clone)
 		copy = l->ops.clone(l->user, f);
-	if (dp_link_happens(&l->rng[DP_RNG_REORDER], l->odds.reorder)) {
-		l->stats.reordered++;
-		hold(l, f, dp_link_impair_arrives(l, f, at + l->reorder_ns));
-	} else {
+	if (dp_link_happens(&l->rng[DP_RNG_REORDER], l->odds.reorder))
+		put_late(l, f, dp_link_impair_arrives(l, f, at + l->reorder_ns));
+	else
 		put(l, f, dp_link_impair_arrives(l, f, at));
-	}
 	if (copy) {
 		copy->flags |= DP_FRAME_COPY;
 		l->stats.duplicated++;

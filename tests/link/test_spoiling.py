@@ -321,6 +321,20 @@ def test_reordered_frames_keep_to_slots(make_link: MakeLink) -> None:
     assert {a.frame: a.at_ns for a in link.arrivals()} == dict(enumerate(expected))
 
 
+def test_reordered_frames_do_not_overtake_on_a_link_that_was_longer(make_link: MakeLink) -> None:
+    """Nor do they come late: arrivals() looks at each deadline, and at no other time."""
+    link = make_link(rate_bps=10**9, delay_ns=10**6)
+    link.offer(0)
+    now = 20_000
+    link.configure(now, rate_bps=10**9, delay_ns=1000, reorder=0.5, reorder_ns=10_000, seed=1)
+    for _ in range(10):
+        link.offer(now)
+    arrivals = link.arrivals()
+    assert arrivals[0].frame == 0
+    assert {a.at_ns for a in arrivals} == {10**6 + 12_304}
+    assert link.stats.reordered > 2
+
+
 def test_packets_that_are_too_long_are_lost(make_link: MakeLink) -> None:
     """Ethernet's own bytes do not count: a packet of exactly that length passes."""
     around = 14 + lib.DP_LINK_HEADROOM
