@@ -197,7 +197,7 @@ void dp_qp_rearm(struct dp_qp *qp, uint64_t now)
 		dp_wheel_arm(&qp->engine->wheel, &qp->timer, min);
 }
 
-static void set_clock(struct dp_engine *e, uint64_t now)
+void dp_engine_clock(struct dp_engine *e, uint64_t now)
 {
 	e->now_ns = now;
 	if (e->wheel_started)
@@ -223,7 +223,7 @@ void dp_engine_tick(struct dp_engine *e, uint64_t now)
 	struct dp_timer *t;
 	struct dp_qp *qp;
 
-	set_clock(e, now);
+	dp_engine_clock(e, now);
 	while ((t = dp_wheel_pop(&e->wheel, now))) {
 		if (dp_granting_owns(e, t)) {
 			dp_granting_tick(e, now);
@@ -291,7 +291,7 @@ int dp_engine_rx(struct dp_engine *e, const struct dp_packet *pkt, uint64_t now)
 	struct dp_qp *qp;
 	int err;
 
-	set_clock(e, now);
+	dp_engine_clock(e, now);
 	e->stats.rx_packets++;
 	err = admit(e, pkt, &p, &qp);
 	if (err)
@@ -315,7 +315,7 @@ int dp_engine_tx(struct dp_engine *e, struct dp_packet *out, int max, uint64_t n
 	struct dp_qp *qp;
 	int n = 0, end, built;
 
-	set_clock(e, now);
+	dp_engine_clock(e, now);
 	while (n < max && e->ready_mask) {
 		qp = e->ready[__builtin_ctz(e->ready_mask)].head;
 		dp_qp_unwake(qp);

@@ -85,6 +85,8 @@ int dp_engine_tx(struct dp_engine *, struct dp_packet *out, int max, uint64_t no
  * packet now, DP_NEVER when only a packet or a verb can make it do anything. */
 uint64_t dp_engine_deadline(const struct dp_engine *);
 void dp_engine_tick(struct dp_engine *, uint64_t now_ns);
+/* Only tells the time: before posts that dp_qp_completes_posts(), which take no `now`. */
+void dp_engine_clock(struct dp_engine *, uint64_t now_ns);
 /* Tells that every packet that had arrived by heard_ns has gone through rx().  Time-outs count the
  * silence of a peer up to heard_ns only.  If this is never called, time-outs count up to now. */
 void dp_engine_heard(struct dp_engine *, uint64_t heard_ns);
@@ -230,7 +232,7 @@ struct dp_wc {
 	uint32_t src_qpn;
 	uint32_t flags; /* enum dp_wc_flags */
 	/* `now` of the engine call in which the request completed.  A verb that takes no `now` uses
-	 * that of the last call that did. */
+	 * that of the last call that did: see dp_engine_clock(). */
 	uint64_t completed_ns;
 };
 
@@ -434,9 +436,11 @@ struct dp_recv_wr {
 /* -ENOMEM: queue full; -EINVAL: bad request or QP state.  Inline data is copied before the call
  * returns.  A QP in error takes the request and flushes it.  In SQE only the send queue does so. */
 int dp_qp_post_send(struct dp_qp *, const struct dp_send_wr *);
-/* All of them or, on an error, none; but what stands before a bind or an invalidation that is refused
- * is posted. */
+/* All of them or, on an error, none. */
 int dp_qp_post_sends(struct dp_qp *, const struct dp_send_wr *, uint32_t n);
+/* Whether posting one of these requests, or (n = 0) any request or receive, may complete it in the same
+ * call: all of a QP in error, and binds and invalidations. */
+bool dp_qp_completes_posts(const struct dp_qp *, const struct dp_send_wr *, uint32_t n);
 /* -EINVAL also for a QP with a shared receive queue. */
 int dp_qp_post_recv(struct dp_qp *, const struct dp_recv_wr *);
 int dp_srq_post_recv(struct dp_srq *, const struct dp_recv_wr *);

@@ -60,7 +60,68 @@ static int run(struct dp_qp *qp, const struct dp_send_wr *wr)
 					     dp_mr_invalidate(qp, wr->invalidate_rkey);
 }
 
-int dp_post_local(struct dp_qp *qp, const struct dp_send_wr *wr)
+/* What it changes; NULL: nothing, since it is refused. */
+static struct dp_mr *object_of(const struct dp_qp *qp, const struct dp_send_wr *wr)
+{
+	return wr->opcode == DP_WR_BIND_MW ? wr->bind.window :
+					     dp_mr_find(qp->pd, wr->invalidate_rkey);
+}
+
+static int make_room(struct dp_qp *qp)
+{
+	if (!qp->locals)
+		qp->locals = calloc(1, sizeof(*qp->locals) +
+					       (qp->sq_mask + 1) * sizeof(qp->locals->at[0]));
+	return qp->locals ? 0 : -ENOMEM;
+}
+
+struct change {
+	struct dp_mr *mr, before;
+};
+
+/* Those behind the first one depend on it: it may invalidate the window that they bind.  So they are
+ * tried in their order, and taken back when one is refused. */
+static int run_several(struct dp_qp *qp, const struct dp_send_wr *wrs, uint32_t n, uint32_t locals)
+{
+	struct change *changes = calloc(locals, sizeof(*changes));
+	uint32_t done = 0, i;
+	int err = changes ? 0 : -ENOMEM;
+
+	for (i = 0; i < n && !err; i++) {
+		if (!dp_is_local(wrs[i].opcode))
+			continue;
+		changes[done].mr = object_of(qp, &wrs[i]);
+		if (changes[done].mr)
+			changes[done].before = *changes[done].mr;
+		err = run(qp, &wrs[i]);
+		done += !err;
+	}
+	while (err && done--)
+		dp_mr_restore(changes[done].mr, &changes[done].before);
+	free(changes);
+	return err;
+}
+
+int dp_locals_run(struct dp_qp *qp, const struct dp_send_wr *wrs, uint32_t n)
+{
+	uint32_t locals = 0, first = 0, i;
+	int err;
+
+	for (i = n; i-- > 0;) {
+		if (dp_is_local(wrs[i].opcode)) {
+			locals++;
+			first = i;
+		}
+	}
+	if (!locals || dp_qp_flushes(qp))
+		return 0;
+	err = make_room(qp);
+	if (err)
+		return err;
+	return locals == 1 ? run(qp, &wrs[first]) : run_several(qp, wrs, n, locals);
+}
+
+void dp_locals_post(struct dp_qp *qp, const struct dp_send_wr *wr)
 {
 	struct dp_local l = {
 		.wr_id = wr->wr_id,
@@ -68,24 +129,11 @@ int dp_post_local(struct dp_qp *qp, const struct dp_send_wr *wr)
 		.opcode = wr->opcode == DP_WR_BIND_MW ? DP_WC_BIND_MW : DP_WC_LOCAL_INV,
 		.signaled = qp->sq_sig_all || wr->flags & DP_SEND_SIGNALED,
 	};
-	int err;
 
-	if (dp_qp_flushes(qp)) {
+	if (dp_qp_flushes(qp))
 		complete(qp, &l, DP_WC_WR_FLUSH_ERR);
-		return 0;
-	}
-	if (!qp->locals) {
-		qp->locals = calloc(1, sizeof(*qp->locals) +
-					       (qp->sq_mask + 1) * sizeof(qp->locals->at[0]));
-		if (!qp->locals)
-			return -ENOMEM;
-	}
-	err = run(qp, wr);
-	if (err)
-		return err;
-	if (qp->sq_ci == qp->sq_pi)
+	else if (qp->sq_ci == qp->sq_pi)
 		complete(qp, &l, DP_WC_SUCCESS);
 	else
 		*local(qp, qp->locals->pi++) = l;
-	return 0;
 }

@@ -132,7 +132,7 @@ uint32_t dp_mr_key(const struct dp_mr *mr)
 	return mr->key;
 }
 
-static struct dp_mr *find(struct dp_pd *pd, uint32_t key)
+struct dp_mr *dp_mr_find(struct dp_pd *pd, uint32_t key)
 {
 	struct dp_engine *e = pd->engine;
 	uint32_t slot = key >> 16;
@@ -162,7 +162,7 @@ static uint8_t nothing;
 /* The region or window that the QP's peer names by a key. */
 static struct dp_mr *find_remote(const struct dp_qp *qp, uint32_t key)
 {
-	struct dp_mr *mr = find(qp->pd, key);
+	struct dp_mr *mr = dp_mr_find(qp->pd, key);
 
 	if (mr && (mr->invalidated || (mr->window == DP_MW_TYPE_2 && mr->qpn != qp->qpn)))
 		return NULL;
@@ -185,7 +185,7 @@ bool dp_remote_allows(const struct dp_qp *qp, uint32_t key, uint32_t access)
 static uint8_t *local_reach(struct dp_pd *pd, uint32_t key, uint64_t va, uint64_t len,
 			    uint32_t access)
 {
-	struct dp_mr *mr = len ? find(pd, key) : NULL;
+	struct dp_mr *mr = len ? dp_mr_find(pd, key) : NULL;
 
 	if (!len)
 		return &nothing;
@@ -194,7 +194,7 @@ static uint8_t *local_reach(struct dp_pd *pd, uint32_t key, uint64_t va, uint64_
 
 int dp_mr_invalidate(const struct dp_qp *qp, uint32_t key)
 {
-	struct dp_mr *mr = find(qp->pd, key);
+	struct dp_mr *mr = dp_mr_find(qp->pd, key);
 
 	if (mr && mr->window == DP_MW_TYPE_2 && mr->region && mr->qpn == qp->qpn) {
 		dp_window_unbind(mr);

@@ -32,11 +32,16 @@ uint8_t *dp_remote_reach(const struct dp_qp *, uint32_t key, uint64_t va, uint64
 			 uint32_t access);
 /* Whether the peer has these rights on what the key names, wherever that lies. */
 bool dp_remote_allows(const struct dp_qp *, uint32_t key, uint32_t access);
+/* The region or window of this key; NULL: the PD has none. */
+struct dp_mr *dp_mr_find(struct dp_pd *, uint32_t key);
 /* -EINVAL: the QP's PD has no such key, or the key cannot be invalidated. */
 int dp_mr_invalidate(const struct dp_qp *, uint32_t key);
 void dp_window_unbind(struct dp_mr *window);
 /* -EINVAL: the window cannot be bound this way. */
 int dp_window_bind(struct dp_qp *, const struct dp_bind *);
+/* Takes a bind or an invalidation back: the region or window is what it was before, and so is the
+ * region to which it was bound. */
+void dp_mr_restore(struct dp_mr *, const struct dp_mr *before);
 /* Closes the windows of a QP that is destroyed.  Those of one that is reset stay: beside the end of
  * window or QP only an invalidation ends them (ibv_alloc_mw(3)). */
 void dp_windows_forget(struct dp_engine *, uint32_t qpn);

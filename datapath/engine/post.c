@@ -47,26 +47,73 @@ static uint32_t send_room(const struct dp_qp *qp)
 	return qp->sq_mask + 1 - (qp->sq_pi - qp->sq_ci) - dp_locals_waiting(qp);
 }
 
+bool dp_qp_completes_posts(const struct dp_qp *qp, const struct dp_send_wr *wrs, uint32_t n)
+{
+	uint32_t i;
+
+	if (dp_qp_flushes(qp))
+		return true;
+	for (i = 0; i < n && !dp_is_local(wrs[i].opcode); i++)
+		;
+	return i < n;
+}
+
+/* A request that is valid, has room, and has been executed if it is local. */
+static void post(struct dp_qp *qp, const struct dp_send_wr *wr, uint32_t len)
+{
+	struct dp_swqe *wqe;
+
+	if (dp_is_local(wr->opcode)) {
+		dp_locals_post(qp, wr);
+		return;
+	}
+	wqe = dp_sq(qp, qp->sq_pi);
+	*wqe = (struct dp_swqe){
+		.wr_id = wr->wr_id,
+		.rkey = wr->rkey,
+		.imm = wr->imm,
+		.len = len,
+		.opcode = (uint8_t)wr->opcode,
+		.flags = (uint8_t)wr->flags,
+		.num_sge = (uint8_t)wr->num_sge,
+	};
+	if (dp_qp_flushes(qp)) {
+		dp_complete_send(qp, wqe, DP_WC_WR_FLUSH_ERR);
+		return;
+	}
+	copy_data(wqe, wr);
+	qp->ops->post(qp, wqe, wr);
+	qp->sq_pi++;
+	dp_qp_wake(qp);
+}
+
 int dp_qp_post_sends(struct dp_qp *qp, const struct dp_send_wr *wrs, uint32_t n)
 {
 	uint64_t len;
 	uint32_t i;
-	int err = 0;
+	int err;
 
+	if (!dp_qp_sends(qp) && !dp_qp_flushes(qp))
+		return -EINVAL;
 	for (i = 0; i < n; i++)
 		if (!send_valid(qp, &wrs[i], &len))
 			return -EINVAL;
 	if (!dp_qp_flushes(qp) && n > send_room(qp))
 		return -ENOMEM;
-	for (i = 0; i < n && !err; i++)
-		err = dp_qp_post_send(qp, &wrs[i]);
-	return err;
+	err = dp_locals_run(qp, wrs, n);
+	if (err)
+		return err;
+	for (i = 0; i < n; i++) {
+		dp_total_length(wrs[i].sge, wrs[i].num_sge, &len);
+		post(qp, &wrs[i], (uint32_t)len);
+	}
+	return 0;
 }
 
 int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 {
-	struct dp_swqe *wqe;
 	uint64_t len;
+	int err;
 
 	if (!dp_qp_sends(qp) && !dp_qp_flushes(qp))
 		return -EINVAL;
@@ -74,27 +121,10 @@ int dp_qp_post_send(struct dp_qp *qp, const struct dp_send_wr *wr)
 		return -EINVAL;
 	if (!send_room(qp))
 		return -ENOMEM;
-	if (dp_is_local(wr->opcode))
-		return dp_post_local(qp, wr);
-	wqe = dp_sq(qp, qp->sq_pi);
-	*wqe = (struct dp_swqe){
-		.wr_id = wr->wr_id,
-		.rkey = wr->rkey,
-		.imm = wr->imm,
-		.len = (uint32_t)len,
-		.opcode = (uint8_t)wr->opcode,
-		.flags = (uint8_t)wr->flags,
-		.num_sge = (uint8_t)wr->num_sge,
-	};
-	if (dp_qp_flushes(qp)) {
-		dp_complete_send(qp, wqe, DP_WC_WR_FLUSH_ERR);
-		return 0;
-	}
-	copy_data(wqe, wr);
-	qp->ops->post(qp, wqe, wr);
-	qp->sq_pi++;
-	dp_qp_wake(qp);
-	return 0;
+	err = dp_is_local(wr->opcode) ? dp_locals_run(qp, wr, 1) : 0;
+	if (!err)
+		post(qp, wr, (uint32_t)len);
+	return err;
 }
 
 int dp_qp_post_recv(struct dp_qp *qp, const struct dp_recv_wr *wr)

@@ -193,8 +193,11 @@ static inline bool dp_is_local(uint32_t wr_opcode)
 	return wr_opcode == DP_WR_BIND_MW || wr_opcode == DP_WR_LOCAL_INV;
 }
 
-/* Executes a request that sends nothing.  -EINVAL: it cannot be done. */
-int dp_post_local(struct dp_qp *, const struct dp_send_wr *);
+/* Executes those of the requests that send nothing: all of them or, on an error, none.  -EINVAL: one
+ * cannot be done. */
+int dp_locals_run(struct dp_qp *, const struct dp_send_wr *, uint32_t n);
+/* Completes such a request in its turn. */
+void dp_locals_post(struct dp_qp *, const struct dp_send_wr *);
 /* Requests that were executed and wait for the completion of those before them. */
 uint32_t dp_locals_waiting(const struct dp_qp *);
 /* Completes the waiting requests that sq_ci has reached. */

@@ -86,6 +86,16 @@ int dp_window_bind(struct dp_qp *qp, const struct dp_bind *b)
 	return 0;
 }
 
+void dp_mr_restore(struct dp_mr *mr, const struct dp_mr *before)
+{
+	dp_window_unbind(mr);
+	*mr = *before;
+	if (mr->region) {
+		mr->region->windows++;
+		mr->pd->engine->n_bound++;
+	}
+}
+
 void dp_windows_forget(struct dp_engine *e, uint32_t qpn)
 {
 	uint32_t i;

@@ -157,4 +157,13 @@ int dp_device_fd(const struct dp_device *);
 /* CLOCK_MONOTONIC, ns: the `now` of the device's engine. */
 uint64_t dp_device_now_ns(void);
 
+/* Call under the lock before requests, or (n = 0) receives, are posted: those that complete in the same
+ * call then have its time.  No clock is read for others. */
+static inline void dp_device_posting(struct dp_device *dev, const struct dp_qp *qp,
+				     const struct dp_send_wr *wrs, uint32_t n)
+{
+	if (__builtin_expect(dp_qp_completes_posts(qp, wrs, n), 0))
+		dp_engine_clock(dp_device_engine(dev), dp_device_now_ns());
+}
+
 #endif

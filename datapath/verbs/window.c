@@ -84,6 +84,7 @@ int front_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bin
 	err = dp_device_lock(dev);
 	if (err)
 		return -err;
+	dp_device_posting(dev, to_qp(ibv)->qp, &wr, 1);
 	err = dp_qp_post_send(to_qp(ibv)->qp, &wr);
 	if (!err)
 		mw->rkey = dp_mr_key(wr.bind.window);

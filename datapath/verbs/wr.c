@@ -3,8 +3,7 @@
  * The ibv_wr_* calls.  A batch of the QP collects the requests, and ibv_wr_complete() hands them to
  * the engine together.
  *
- * ibv_wr_complete() returns the first error of a batch.  Such a batch posts nothing; but where a bind
- * or an invalidation is refused, what stands before it is posted.
+ * ibv_wr_complete() returns the first error of a batch.  Such a batch posts nothing.
  */
 #include "verbs/front.h"
 
@@ -271,6 +270,7 @@ static int post_batch(struct front_qp *qp)
 	err = dp_device_lock(dev);
 	if (err)
 		return -err;
+	dp_device_posting(dev, qp->qp, b->wrs, b->count);
 	err = dp_qp_post_sends(qp->qp, b->wrs, b->count);
 	dp_device_posted(dev);
 	dp_device_unlock(dev);

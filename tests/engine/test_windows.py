@@ -35,19 +35,23 @@ class Window:
         assert lib.dp_mr_destroy(self.mr) == 0
 
 
-def post(qp: QP, opcode: int, *, signaled: bool = True, imm: int = 0, **bind: Any) -> int:
-    wr = ffi.new("struct dp_send_wr *")
-    wr.wr_id, wr.opcode, wr.imm = qp.next_id(), opcode, imm
+def post(qp: QP, opcode: int, *, signaled: bool = True, **request: Any) -> int:
+    wr = ffi.new("struct dp_send_wr *", {"wr_id": qp.next_id(), "opcode": opcode, **request})
     wr.flags = lib.DP_SEND_SIGNALED if signaled else 0
-    for name, value in bind.items():
-        setattr(wr.bind, name, value)
     status = int(lib.dp_qp_post_send(qp.qp, wr))
     qp.host.verify()
     return status
 
 
-def bind(
-    qp: QP,
+def post_batch(qp: QP, requests: list[dict[str, Any]]) -> int:
+    flags = lib.DP_SEND_SIGNALED
+    wrs = ffi.new("struct dp_send_wr[]", [{"flags": flags, **request} for request in requests])
+    status = int(lib.dp_qp_post_sends(qp.qp, wrs, len(requests)))
+    qp.host.verify()
+    return status
+
+
+def binding(
     window: Window,
     region: Memory,
     offset: int = 0,
@@ -55,19 +59,19 @@ def bind(
     *,
     access: int = READ | WRITE,
     key: int | None = None,
-    **options: Any,
-) -> int:
-    return post(
-        qp,
-        lib.DP_WR_BIND_MW,
-        window=window.mr,
-        region=region.mr,
-        addr=region.addr + offset,
-        len=region.size - offset if length is None else length,
-        access=access,
-        key=window.key + 1 & 0xFF | window.key & ~0xFF if key is None else key,
-        **options,
-    )
+) -> dict[str, Any]:
+    return {
+        "window": window.mr,
+        "region": region.mr,
+        "addr": region.addr + offset,
+        "len": region.size - offset if length is None else length,
+        "access": access,
+        "key": window.key + 1 & 0xFF | window.key & ~0xFF if key is None else key,
+    }
+
+
+def bind(qp: QP, *of: Any, signaled: bool = True, **options: Any) -> int:
+    return post(qp, lib.DP_WR_BIND_MW, signaled=signaled, bind=binding(*of, **options))
 
 
 @pytest.mark.parametrize("kind", [TYPE_1, TYPE_2])
@@ -175,7 +179,8 @@ def test_bind_refused(world: World) -> None:
     assert bind(b, window, region, -1, 5) < 0
     assert bind(b, window, region, length=0) < 0
     assert bind(b, window, region, key=window.key ^ 0x100) < 0
-    assert post(b, lib.DP_WR_BIND_MW, window=region.mr, region=region.mr, key=region.key) < 0
+    itself = {"window": region.mr, "region": region.mr, "key": region.key}
+    assert post(b, lib.DP_WR_BIND_MW, bind=itself) < 0
     assert bind(b, window, region) == 0
     assert bind(b, window, region) < 0  # bound already
     assert post(b, lib.DP_WR_LOCAL_INV, imm=one.key) < 0  # not of type 2
@@ -289,6 +294,70 @@ def test_local_requests_take_places_of_the_send_queue(world: World) -> None:
     window.close()
 
 
+# ---- batches -----------------------------------------------------------------------------
+
+
+def write_of(source: Memory, target: Memory) -> dict[str, Any]:
+    return {
+        "opcode": lib.DP_WR_RDMA_WRITE,
+        "num_sge": 1,
+        "sge": ffi.new("struct dp_sge *", source.sge()),
+        "remote_addr": target.addr,
+        "rkey": target.key,
+    }
+
+
+def test_a_batch_with_a_bad_bind_posts_and_changes_nothing(world: World) -> None:
+    """Each of these windows and keys is as it was, and so is the memory that a peer may reach."""
+    a, b = world.pair()
+    region, target = b.host.memory(100, access=BINDABLE), a.host.memory(4)
+    fresh, bound = Window(b.host, TYPE_2), Window(b.host, TYPE_2)
+    assert bind(b, bound, region, 10, 20) == 0
+    assert b.poll() == [ok("BIND_MW")]
+    keys = fresh.key, bound.key
+    write = write_of(b.host.memory(b"sent"), target)
+    last = {"opcode": lib.DP_WR_LOCAL_INV, "imm": 0xBAD}
+    batch = [
+        write,
+        {"opcode": lib.DP_WR_BIND_MW, "bind": binding(fresh, region)},
+        {"opcode": lib.DP_WR_LOCAL_INV, "imm": bound.key},
+        {"opcode": lib.DP_WR_BIND_MW, "bind": binding(bound, region, 50, 20)},
+        last,
+    ]
+    assert post_batch(b, batch) < 0
+    assert post_batch(b, [write, last]) < 0
+    assert (fresh.key, bound.key) == keys
+    a.write(b"open", (region.addr + 10, bound.key))
+    world.run()
+    assert a.poll() == [ok("RDMA_WRITE")]
+    assert (b.poll(), bytes(target)) == ([], bytes(4))
+    assert post_batch(b, batch[:-1]) == 0
+    world.run()
+    names = ["RDMA_WRITE", "BIND_MW", "LOCAL_INV", "BIND_MW"]
+    assert [c.opcode for c in b.poll()] == names
+    assert bytes(target) == b"sent"
+    for window in (fresh, bound):
+        assert region.deregister() < 0
+        window.close()
+    assert region.deregister() == 0
+
+
+def test_a_batch_in_a_state_that_takes_no_requests(world: World) -> None:
+    a, b = world.pair()
+    window = Window(a.host, TYPE_2)
+    region = a.host.memory(100, access=BINDABLE)
+    batch = [{"opcode": lib.DP_WR_BIND_MW, "bind": binding(window, region)}] * 2
+    assert post_batch(a, batch) < 0  # the second one finds the window bound
+    check(a.to(lib.DP_QPS_ERR))
+    assert post_batch(a, batch) == 0
+    assert a.poll() == [failed("WR_FLUSH_ERR")] * 2
+    check(a.to(lib.DP_QPS_RESET))
+    assert post_batch(a, batch) < 0
+    assert region.deregister() == 0
+    window.close()
+    assert b.state == "RTS"
+
+
 # ---- regions that change -------------------------------------------------------------------
 
 
@@ -353,6 +422,24 @@ def test_a_completion_tells_its_time(world: World) -> None:
         assert wc.completed_ns == world.now
         world.run()
         world.advance(12345)
+
+
+def test_what_completes_when_posted_has_the_time_that_was_told(world: World) -> None:
+    a, b = world.pair()
+    wr = ffi.new("struct dp_send_wr *", {"opcode": lib.DP_WR_LOCAL_INV})
+    send = ffi.new("struct dp_send_wr *", {"opcode": lib.DP_WR_SEND})
+    assert lib.dp_qp_completes_posts(b.qp, wr, 1)
+    assert not lib.dp_qp_completes_posts(b.qp, send, 1)
+    assert not lib.dp_qp_completes_posts(b.qp, ffi.NULL, 0)
+    check(b.to(lib.DP_QPS_ERR))
+    assert lib.dp_qp_completes_posts(b.qp, send, 1)
+    assert lib.dp_qp_completes_posts(b.qp, ffi.NULL, 0)
+    wc = ffi.new("struct dp_wc *")
+    lib.dp_engine_clock(b.host.engine, world.now + 777)
+    b.recv(4)
+    assert lib.dp_cq_poll(b.recv_cq, 1, wc) == 1
+    assert wc.completed_ns == world.now + 777
+    assert a.state == "RTS"
 
 
 def test_type_2_outlives_a_reset_of_its_queue_pair(world: World) -> None:

@@ -9,19 +9,20 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 from datagrams import Endpoint
-from pair import SIGNALED, TARGET, Side, connect, pair, refused
+from pair import SIGNALED, TARGET, WRITABLE, Side, connect, pair, refused
 from pyverbs import enums as e
 from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from pyverbs.device import DM, AllocDmAttr, Context, get_device_list
 from pyverbs.mem_alloc import free, posix_memalign
-from pyverbs.mr import MR, MW
+from pyverbs.mr import MR, MW, MWBindInfo
 from pyverbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
 from pyverbs.pyverbs_error import PyverbsRDMAError
-from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqInitAttrEx
-from pyverbs.wr import SGE
+from pyverbs.wr import SGE, SendWR
 
 
 def case_unsupported() -> None:
@@ -160,6 +161,35 @@ def case_completion_time_stamps() -> None:
     assert stamps[1][1] <= after[1] + slack_ns
     _, clock = context.query_rt_values_ex()
     assert after[0] <= clock <= time.monotonic_ns()
+
+
+def case_time_stamps_of_what_completes_when_posted() -> None:
+    """A bind, and requests and receives of a QP in error, after the device had nothing to do."""
+    context = TARGET.open()
+    flags = e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    cq = CQEX(context, CqInitAttrEx(cqe=16, wc_flags=flags))
+    a, b = Side(context), Side(context)
+    a.cq = a.recv_cq = cq
+    a.make_qp()
+    b.make_qp()
+    connect(a, b)
+
+    def stamped(post: Callable[[], None]) -> None:
+        time.sleep(0.05)
+        before = time.monotonic_ns()
+        post()
+        assert cq.start_poll(PollCqAttr()) == 0
+        stamp = cq.read_timestamp()
+        cq.end_poll()
+        assert before <= stamp <= time.monotonic_ns()
+
+    window, region = MW(a.pd, e.IBV_MW_TYPE_2), MR(a.pd, 4096, WRITABLE | e.IBV_ACCESS_MW_BIND)
+    bind = SendWR(opcode=e.IBV_WR_BIND_MW, send_flags=SIGNALED)
+    bind.set_bind_wr(window, MWBindInfo(region, region.buf, 100, WRITABLE))
+    stamped(lambda: a.qp.post_send(bind))
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    stamped(lambda: a.send([a.sge(1)]))
+    stamped(lambda: a.recv(10))
 
 
 def case_port_details() -> None:
