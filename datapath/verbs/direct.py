@@ -111,8 +111,8 @@ def _find(qp: QP | int, device: str | None) -> tuple[ctypes.CDLL, ctypes.c_void_
     if ctypes.get_errno() == errno.ENOTUNIQ:
         raise LocalError(f"several devices have a QP {number}", hint="say which: device='dp0'")
     raise LocalError(
-        f"{device or 'no device of ours'} has {'no' if device else 'a'} QP {number}",
-        hint="give a QP of one of our devices, before it is closed",
+        f"{device or 'no device of ours'} has {'no' if device else 'an'} RC QP {number}",
+        hint="give an RC QP of one of our devices, before it is closed: only these have algorithms",
     )
 
 

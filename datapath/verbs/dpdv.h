@@ -56,9 +56,9 @@ struct dpdv_cc {
 int dpdv_query_cc(struct ibv_qp *qp, struct dpdv_cc *out, size_t len);
 
 /*
- * Returns the QP with this number, for programs in languages without pointers.  device: its name;
- * NULL: any of ours.  Returns NULL with errno ENOENT: there is no such QP; ENOTUNIQ: several
- * devices have one, name the device.
+ * Returns the RC QP with this number, for programs in languages without pointers: QPs of other types
+ * have no algorithm, and are not found.  device: its name; NULL: any of ours.  Returns NULL with errno
+ * ENOENT: there is no such QP; ENOTUNIQ: several devices have one, name the device.
  */
 struct ibv_qp *dpdv_find_qp(const char *device, uint32_t qp_num);
 

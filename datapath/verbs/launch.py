@@ -27,7 +27,8 @@ from datapath.spelling import did_you_mean
 from datapath.verbs import sysfs
 from datapath.verbs.device_keys import DEVICE_KEYS
 
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,55}")
+"""As config.h has it."""
 PORT_KINDS = ("afxdp", "udp")
 NETDEVS = Path("/sys/class/net")
 UCX_TRANSPORTS = "rc_verbs,ud_verbs:aux,self"
@@ -96,7 +97,7 @@ class DeviceSpec:
         if not NAME.fullmatch(self.name):
             raise LocalError(
                 f"{self.name!r} is not a device name",
-                hint="use letters, digits, '_', '.' and '-', at most 63",
+                hint="use letters, digits, '_', '.' and '-', at most 55",
             )
         if self.kind not in PORT_KINDS or not self.where or re.search(r"[\s;]", self.port):
             raise LocalError(
@@ -180,13 +181,34 @@ def _check_program(name: str) -> str:
             f"program {name!r} not found",
             hint=did_you_mean(Path(name).name, known) or "give its path, or install its package",
         )
-    mode = Path(path).stat()
-    if mode.st_mode & stat.S_ISUID and mode.st_uid != os.geteuid():
-        raise LocalError(
-            f"{path} is setuid: the loader would ignore the verbs front",
-            hint="run it as its owner",
-        )
+    _check_loader(path)
     return path
+
+
+def _check_loader(program: str) -> None:
+    """LocalError when the program gets rights that this process lacks.
+
+    The kernel then tells the loader (AT_SECURE), which ignores LD_PRELOAD.  Source: ld.so(8), and
+    cap_bprm_creds_from_file() of the kernel.
+    """
+    found = Path(program).stat()
+    runs_as_group = found.st_mode & stat.S_ISGID and found.st_mode & stat.S_IXGRP
+    if found.st_mode & stat.S_ISUID and found.st_uid != os.getuid():
+        what, hint = "is setuid", "run it as its owner"
+    elif runs_as_group and found.st_gid != os.getgid():
+        what, hint = "is setgid", "run a copy of it, which is not (cp)"
+    elif os.getuid() != 0 and _has_capabilities(program):
+        what, hint = "has file capabilities", "run it as root, or a copy, which has none (cp)"
+    else:
+        return
+    raise LocalError(f"{program} {what}: the loader would ignore the verbs front", hint=hint)
+
+
+def _has_capabilities(program: str) -> bool:
+    try:
+        return bool(os.getxattr(program, "security.capability"))
+    except OSError:
+        return False
 
 
 def _check_netdev(device: DeviceSpec) -> None:
@@ -255,6 +277,18 @@ def _check_prefix(option: str, prefix: str | Path) -> None:
         raise LocalError(f"{option} {prefix}: {folder} cannot be written", hint="choose another")
 
 
+def _check_object(path: Path) -> None:
+    """LocalError when DATAPATH_DEVICES cannot name a compiled algorithm, because of its folder."""
+    try:
+        DeviceSpec("dp0", "udp:lo", {"cc": str(path)}).check()
+    except LocalError:
+        raise LocalError(
+            f"--cc: compiled algorithms lie in {path.parent}, and no device can name a file there: "
+            "the path has a blank or a semicolon",
+            hint="set XDG_CACHE_HOME to another folder",
+        ) from None
+
+
 def exec_program(
     program: Sequence[str],
     devices: Sequence[str],
@@ -293,6 +327,7 @@ def exec_program(
         from datapath.cc import compile_algorithm
 
         compiled = compile_algorithm(cc, dict(cc_params or {}))
+        _check_object(compiled.path)
         for device in parsed:
             device.options.setdefault("cc", str(compiled.path))
     given = {**_stack_settings(parsed, os.environ), **os.environ}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +87,51 @@ def test_what_cannot_start_says_so(
         exec_program(program, devices)
     assert message in str(error.value)
     assert hint in error.value.hint
+
+
+def other_group() -> int:
+    return next(gid for gid in (1, 2) if gid != os.getgid())
+
+
+def test_a_program_with_another_group_would_ignore_the_front(root: None, tmp_path: Path) -> None:
+    program = Path(shutil.copy("/bin/true", tmp_path))
+    os.chown(program, -1, other_group())
+    program.chmod(0o2755)
+    with pytest.raises(LocalError, match="is setgid: the loader would ignore") as error:
+        exec_program([str(program)], ["dp0=udp:lo"])
+    assert "run a copy" in error.value.hint
+    program.chmod(0o2745)  # such a bit does not change the group
+    launch._check_program(str(program))
+
+
+def test_a_program_with_capabilities_would_ignore_the_front(
+    root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Path(shutil.copy("/bin/true", tmp_path))
+    net_raw = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # VFS_CAP_REVISION_2, effective
+    os.setxattr(program, "security.capability", net_raw)
+    launch._check_program(str(program))  # root gains nothing
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    with pytest.raises(LocalError, match="has file capabilities: the loader would") as error:
+        exec_program([str(program)], ["dp0=udp:lo"])
+    assert "run it as root" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["with blank", "semi;colon"])
+def test_a_cache_that_no_device_can_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+    with pytest.raises(LocalError, match=re.escape(f"{tmp_path / name}/datapath/cc")) as error:
+        exec_program(["true"], ["dp0=udp:lo"], cc="fixed")
+    assert "XDG_CACHE_HOME" in error.value.hint
+
+
+def test_names_have_the_limit_of_the_front() -> None:
+    text = (paths.PACKAGE / "verbs" / "config.h").read_text()
+    (limit,) = re.findall(r"DP_NAME_MAX = (\d+)", text)
+    assert launch.NAME.fullmatch("x" * int(limit))
+    assert not launch.NAME.fullmatch("x" * (int(limit) + 1))
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def main() -> None:
     assert (second.name, second.params["ai"]) == ("swift", 2)
     assert cc_of(b.qp).name == "constant window"
     refused("no parameter 'speed'", a.qp, "fixed", {"speed": 1})
-    refused("has no QP", a.qp, "fixed", device="dp7")
-    refused("no device of ours has a QP 1", 1, "fixed")
+    refused("has no RC QP", a.qp, "fixed", device="dp7")
+    refused("no device of ours has an RC QP 1", 1, "fixed")
     refused("no parameters", a.qp, None, {"ai": 1})
     assert cc_of(a.qp) == first
     for round_ in range(ROUNDS):
