@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -20,10 +21,15 @@ from datapath.cli.output import (
     until_interrupted,
 )
 from datapath.cli.screen import Screen
-from datapath.errors import DatapathError, LocalError
+from datapath.errors import DatapathError, LocalError, RemoteError
 from datapath.terminal import printable
 
 _SHORTEST_S = 0.1
+_PATIENCE_S = 2.0
+"""How long a run or program that does not answer delays what the others have told."""
+_AT_ONCE = 64
+_Asked = TypeVar("_Asked")
+_Told = TypeVar("_Told")
 _DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "starved")
 
 
@@ -68,11 +74,12 @@ def register(app: typer.Typer) -> None:
 
 @dataclass
 class Sample:
-    """The counters at a time, by QP and by link."""
+    """The counters at a time, by QP and by link.  silent: who did not answer, in words."""
 
     time_s: float
     qps: dict[tuple[int, str, int], dict[str, Any]] = field(default_factory=dict)
     links: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
 
 
 def top(
@@ -137,29 +144,45 @@ def sample(program: str | None = None, *, family: int | None = None) -> Sample:
     LocalError when a program that is named has no device.
     """
     from datapath import processes
-    from datapath.lanes import visiting
     from datapath.verbs import control
 
     taken = Sample(time.monotonic())
     only = None if family is None else processes.family(family)
     devices = control.devices(program, several=True) if only is None else control.devices_of(only)
-    for device in devices:
-        try:
-            rows = control.algorithms([device])
-        except DatapathError:  # it has ended, or does not answer: the others are not to blame
-            continue
+    for rows in _all(lambda device: control.algorithms([device], _PATIENCE_S), devices, taken):
         for row in rows:
             taken.qps[row["pid"], row["device"], row["qpn"]] = row
-    for run in visiting.runs() if program is None else ():
-        if only is not None and run.pid not in only:
-            continue
-        try:
-            told = run.links()
-        except DatapathError:
-            continue
-        for name, counters in told.items():
-            taken.links[run.pid, name] = dict(counters)
+    if program is None:
+        _add_links(taken, only)
     return taken
+
+
+def _add_links(taken: Sample, only: Collection[int] | None) -> None:
+    from datapath.lanes import visiting
+
+    found, silent = visiting.survey(_PATIENCE_S)
+    runs = [run for run in found if only is None or run.pid in only]
+    if only is None:
+        taken.silent += map(str, silent)
+    links = _all(lambda run: (run.pid, run.links(_PATIENCE_S)), runs, taken)
+    for pid, told in links:
+        for name, counters in told.items():
+            taken.links[pid, name] = dict(counters)
+
+
+def _all(ask: Callable[[_Asked], _Told], whom: Sequence[_Asked], taken: Sample) -> list[_Told]:
+    """What each of them tells, asked at the same time; `taken` names who does not answer."""
+
+    def asked(each: _Asked) -> _Told | DatapathError:
+        try:
+            return ask(each)
+        except DatapathError as error:  # the others are not to blame
+            return error
+
+    with ThreadPoolExecutor(max_workers=min(len(whom), _AT_ONCE) or 1) as pool:
+        answers = list(pool.map(asked, whom))
+    taken.silent += [str(answer) for answer in answers if isinstance(answer, RemoteError)]
+    return [answer for answer in answers if not isinstance(answer, DatapathError)]
 
 
 def between(before: Sample, now: Sample) -> dict[str, Any]:
@@ -180,7 +203,7 @@ def between(before: Sample, now: Sample) -> dict[str, Any]:
             }
         )
     qps.sort(key=lambda row: -(row["goodput_bps"] or 0))
-    return {"seconds": round(seconds, 6), "qps": qps, "links": links}
+    return {"seconds": round(seconds, 6), "qps": qps, "links": links, "silent": now.silent}
 
 
 def _qp(row: Mapping[str, Any], past: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
@@ -213,7 +236,8 @@ def _show(rows: Mapping[str, Any], fmt: Format, screen: Screen) -> None:
 
 def table(rows: Mapping[str, Any], width: int) -> Iterator[str]:
     """Lines of at most `width` columns: links first, since there are few of them."""
-    if not rows["qps"] and not rows["links"]:
+    yield from (printable(told)[:width] for told in rows["silent"])
+    if not (rows["qps"] or rows["links"] or rows["silent"]):
         yield "no program has a device of ours open, and no experiment has a path"
     if rows["links"]:
         yield from _columns(rows["links"], _LINK_COLUMNS, width)

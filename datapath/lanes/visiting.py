@@ -17,6 +17,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -55,9 +56,9 @@ class OpenRun:
         names = ", ".join(str(host["name"]) for host in self.hosts()) or "none at the moment"
         raise LocalError(f"run {self.pid} has no host {name}", hint=f"it has: {names}")
 
-    def links(self) -> Mapping[str, Mapping[str, int]]:
+    def links(self, patience_s: float = _ANSWER_S) -> Mapping[str, Mapping[str, int]]:
         """Direction of the path -> counter -> number since the run began; "queue_bytes" waits."""
-        answer, _ = _ask(self, {"ask": "links"})
+        answer, _ = _ask(self, {"ask": "links"}, patience_s=patience_s)
         links = answer.get("links")
         if not isinstance(links, dict) or not all(map(_are_counts, links.values())):
             raise _strange(self)
@@ -73,13 +74,27 @@ def _are_counts(counters: object) -> bool:
 
 def runs() -> list[OpenRun]:
     """The runs of this machine that this user may see and that answer."""
-    found = []
-    for pid in processes.pids():
-        for name in _names(pid):
-            with contextlib.suppress(DatapathError):
-                run = OpenRun(pid, name)
-                found.append(OpenRun(pid, name, _ask(run, {"ask": "about"})[0]))
-    return found
+    return survey()[0]
+
+
+def survey(patience_s: float = _ANSWER_S) -> tuple[list[OpenRun], list[RemoteError]]:
+    """(runs that answer, what is told of those that do not), of all that this user may see.
+
+    They are asked at the same time: one that is silent delays the others by patience_s at most.
+    """
+
+    def asked(run: OpenRun) -> OpenRun | DatapathError:
+        try:
+            about, _ = _ask(run, {"ask": "about"}, patience_s=patience_s)
+        except DatapathError as error:
+            return error
+        return OpenRun(run.pid, run.socket, about)
+
+    there = [OpenRun(pid, name) for pid in processes.pids() for name in _names(pid)]
+    with ThreadPoolExecutor(max_workers=len(there) or 1) as pool:
+        answers = list(pool.map(asked, there))
+    found = [answer for answer in answers if isinstance(answer, OpenRun)]
+    return found, [answer for answer in answers if isinstance(answer, RemoteError)]
 
 
 def chosen(pid: int | None, host: str | None = None) -> OpenRun:

@@ -26,7 +26,7 @@ from datapath import processes
 from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.verbs.direct import read_params
 
-_NAME = re.compile(rb"@datapath-verbs:([0-9]{1,10}):([A-Za-z0-9_.-]{1,63}):[0-9]{1,3}")
+_NAME = re.compile(rb"@datapath-verbs:([0-9]{1,10}):([A-Za-z0-9_.-]{1,55}):[0-9]{1,3}")
 _ANSWER_S = 5.0
 _LIST_S = 20.0
 _ANSWER_BYTES = 1 << 17
@@ -99,8 +99,10 @@ def devices_of(pids: Iterable[int]) -> list[Device]:
     return [device for pid in pids for device in _quietly(pid)]
 
 
-def algorithms(found: list[Device]) -> list[dict[str, Any]]:
+def algorithms(found: list[Device], patience_s: float | None = None) -> list[dict[str, Any]]:
     """One row for each QP, in the order in which they were made.
+
+    patience_s: longest wait for an answer; None: that of all other requests.
 
     Columns: pid, program, device, qpn, cc, params (a dictionary), object,
     changes; for a QP that is connected also those of _NUMBERS (pacing_rate_bps 0:
@@ -110,7 +112,7 @@ def algorithms(found: list[Device]) -> list[dict[str, Any]]:
     rows = []
     for device in found:
         head = {"pid": device.pid, "program": device.program, "device": device.name}
-        rows += [{**head, **qp} for qp in _qps(device)]
+        rows += [{**head, **qp} for qp in _qps(device, patience_s)]
     return rows
 
 
@@ -159,13 +161,13 @@ def _devices_of(pid: int) -> Iterator[Device]:
 # ---- asking --------------------------------------------------------------------------
 
 
-def _qps(device: Device) -> list[dict[str, Any]]:
+def _qps(device: Device, patience_s: float | None) -> list[dict[str, Any]]:
     """All QPs of a device.  An answer holds some of them, and the next request continues there."""
     until = time.monotonic() + _LIST_S
     rows: list[dict[str, Any]] = []
     number = 0
     while True:
-        answer = _ask(device, f"list {number}")
+        answer = _ask(device, f"list {number}", patience_s)
         try:
             part = [_row(qp) for qp in answer["qps"]]
             following = int(answer["next"])
@@ -213,10 +215,10 @@ def _changed(device: Device, request: str) -> int:
     return changed
 
 
-def _ask(device: Device, request: str) -> Mapping[str, Any]:
+def _ask(device: Device, request: str, patience_s: float | None = None) -> Mapping[str, Any]:
     """One request, one answer; LocalError with the device's words when it refuses."""
     try:
-        answer = json.loads(_exchange(device, os.fsencode(request)))
+        answer = json.loads(_exchange(device, os.fsencode(request), patience_s))
     except (ValueError, RecursionError):
         raise _strange(device) from None
     if not isinstance(answer, dict) or not isinstance(answer.get("error", ""), str):
@@ -236,11 +238,11 @@ def _strange(device: Device) -> RemoteError:
     )
 
 
-def _exchange(device: Device, request: bytes) -> bytes:
+def _exchange(device: Device, request: bytes, patience_s: float | None) -> bytes:
     """The answer of this process and of no other; RemoteError if none comes."""
     try:
         with processes.socket_beside(device.pid, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(_ANSWER_S)
+            sock.settimeout(_ANSWER_S if patience_s is None else patience_s)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             sock.bind("")  # the kernel chooses a name
             sock.connect("\0" + device.socket[1:])

@@ -358,7 +358,7 @@ def test_columns_stay_where_they_are(width: int) -> None:
         row = dict.fromkeys(top._QP_COLUMNS, number) | {"cc": "vpc", "device": "dp0"}
         links = [dict.fromkeys(top._LINK_COLUMNS, number) | {"run": 4711, "link": "forward"}]
         qps = [row | {"program": "dp-traffic", "pid": 123456, "qpn": 2**24 - 1}]
-        return list(top.table({"qps": qps, "links": links}, width))
+        return list(top.table({"qps": qps, "links": links, "silent": []}, width))
 
     few, many = shown(None), shown(1234567.0)
     assert max(map(len, few + many)) <= width

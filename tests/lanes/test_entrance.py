@@ -220,6 +220,23 @@ def test_no_counters_are_believed_that_a_link_cannot_have(links: object) -> None
         assert [key for key in top.sample().links if key[0] == pid] == []
 
 
+def test_a_silent_run_is_named_and_the_others_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = {"x": {"passed": 7}}
+    with hostile({"version": 1, "links": links}) as silent, hostile({"links": links}) as pid:
+        os.kill(silent, signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(silent, os.WUNTRACED)[1])
+        monkeypatch.setattr(top, "_PATIENCE_S", 0.5)
+        try:
+            taken = top.sample()
+        finally:
+            os.kill(silent, signal.SIGCONT)
+    assert taken.links[pid, "x"] == {"passed": 7}
+    assert [key for key in taken.links if key[0] == silent] == []
+    assert f"run {silent} does not answer" in taken.silent
+    shown = list(top.table(top.between(top.Sample(0.0), taken), 80))
+    assert f"run {silent} does not answer" in shown
+
+
 def test_descriptors_that_nobody_asked_for_are_not_taken() -> None:
     """Who samples each second would have none left after minutes."""
     links = {"x": {"passed": (1 << 64) - 1}}

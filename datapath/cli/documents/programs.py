@@ -79,6 +79,7 @@ class Top(TypedDict):
     seconds: Annotated[float, means("length of the interval")]
     qps: list[TopQp]
     links: list[TopLink]
+    silent: Annotated[list[str], means("runs and programs that did not answer, in words")]
 
 
 @with_config(OPEN)
