@@ -31,6 +31,15 @@ void dp_late_add(struct dp_lateness *l, uint64_t ns)
 		l->max_ns = ns;
 }
 
+void dp_late_merge(struct dp_lateness *l, const struct dp_lateness *more)
+{
+	for (unsigned i = 0; i < DP_LATE_BUCKETS; i++)
+		l->bucket[i] += more->bucket[i];
+	l->n += more->n;
+	if (more->max_ns > l->max_ns)
+		l->max_ns = more->max_ns;
+}
+
 /* ceil(q * n), at least 1: as rank() of quantiles.py, which counts from 0. */
 static uint64_t rank_of(double q, uint64_t n)
 {

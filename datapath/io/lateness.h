@@ -15,6 +15,7 @@ struct dp_lateness {
 };
 
 void dp_late_add(struct dp_lateness *, uint64_t ns);
+void dp_late_merge(struct dp_lateness *, const struct dp_lateness *more);
 /* q: 0 to 1.  0 for an empty histogram. */
 uint64_t dp_late_quantile(const struct dp_lateness *, double q);
 /* As JSON: {"n": N, "quantiles_ns": {"0": NS, ..., "1": NS}}. */

@@ -94,6 +94,24 @@ static bool has_event(void *queue)
 	return front_queue_has(queue);
 }
 
+static void stop_serving(void *unused)
+{
+	(void)unused;
+	front_queue_serve(NULL);
+}
+
+/* The thread may be cancelled, and what it does then may add events. */
+static int serve(struct dp_device *dev, struct front_queue *q)
+{
+	int err;
+
+	front_queue_serve(q);
+	pthread_cleanup_push(stop_serving, NULL);
+	err = dp_device_wait(dev, q->fd, has_event, q);
+	pthread_cleanup_pop(1);
+	return err;
+}
+
 static int next_event(struct front_channel *channel, struct front_event *out)
 {
 	struct dp_device *dev = to_context(channel->ibv.context)->dev;
@@ -101,9 +119,7 @@ static int next_event(struct front_channel *channel, struct front_event *out)
 	int err;
 
 	while (!front_queue_has(q) && may_serve(channel)) {
-		front_queue_serve(q);
-		err = dp_device_wait(dev, q->fd, has_event, q);
-		front_queue_serve(NULL);
+		err = serve(dev, q);
 		if (err == -EINTR) {
 			errno = EINTR;
 			return -1;

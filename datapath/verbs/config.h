@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum {
-	DP_NAME_MAX = 63,
+	DP_NAME_MAX = 55, /* behind "dpverbs-", a name for verbs and sysfs: 63 */
 	DP_SPEC_MAX = 255,
 	DP_PATH_MAX = 1023,
 };

@@ -128,14 +128,24 @@ static int ex_next_poll(struct ibv_cq_ex *ex)
 	return 0;
 }
 
-static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
-{
-	return attr->comp_mask ? EINVAL : ex_next_poll(ex);
-}
-
 static void ex_end_poll(struct ibv_cq_ex *ex)
 {
-	(void)ex;
+	if (!of_ex(ex)->one_thread)
+		dp_unlock(&of_ex(ex)->polling);
+}
+
+static int ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	int err;
+
+	if (attr->comp_mask)
+		return EINVAL;
+	if (!of_ex(ex)->one_thread)
+		dp_lock(&of_ex(ex)->polling);
+	err = ex_next_poll(ex);
+	if (err)
+		ex_end_poll(ex);
+	return err;
 }
 
 static enum ibv_wc_opcode ex_opcode(struct ibv_cq_ex *ex)
@@ -255,7 +265,6 @@ static int check_cq_attr(const struct ibv_context *context, const struct ibv_cq_
 	/* A parent domain's allocator is asked only for the queues of QPs. */
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return -EOPNOTSUPP;
-	/* The program promises to use one thread.  We do not rely on it. */
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
 	    attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
 		return -EOPNOTSUPP;
@@ -309,6 +318,8 @@ struct ibv_cq_ex *front_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	cq->ex.context = context;
 	cq->ex.channel = attr->channel;
 	cq->ex.cq_context = attr->cq_context;
+	cq->one_thread = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
+			 attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	pthread_mutex_init(&cq->ex.mutex, NULL);
 	pthread_cond_init(&cq->ex.cond, NULL);
 	set_ex_ops(&cq->ex, attr->wc_flags);

@@ -48,7 +48,7 @@ static void add(const struct dp_device_config *config, struct front_device ***en
 	d->ibv.transport_type = IBV_TRANSPORT_IB;
 	memcpy(d->ibv.name, config->name, sizeof(config->name));
 	/* dpctl exec shows these devices in sysfs (sysfs.py).  They have no node in /dev. */
-	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "dpverbs-%.50s", config->name);
+	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "dpverbs-%s", config->name);
 	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/%s",
 		 d->ibv.dev_name);
 	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s",
@@ -161,13 +161,21 @@ static void free_locks(struct front_context *c)
 {
 	struct front_channel *channel;
 	struct front_object *o;
+	struct front_qp *qp;
 
 	pthread_mutex_init(&c->verbs.context.mutex, NULL);
 	pthread_mutex_init(&c->async.lock, NULL);
-	/* The list can be followed at any moment: objects enter and leave it by one store. */
+	/* The lists can be followed at any moment: objects enter and leave them by one store. */
 	for (o = c->channels; o; o = o->next) {
 		channel = container_of(o, struct front_channel, object);
 		pthread_mutex_init(&channel->queue.lock, NULL);
+	}
+	for (o = c->cqs; o; o = o->next)
+		container_of(o, struct front_cq, object)->polling = (struct dp_lock){ 0 };
+	for (o = c->qps; o; o = o->next) {
+		qp = container_of(o, struct front_qp, object);
+		if (qp->has_wr_ops)
+			qp->batch.lock = (struct dp_lock){ 0 };
 	}
 }
 
@@ -216,12 +224,14 @@ static int first_open(struct front_device *d)
 	char error[512] = "";
 	int err;
 
+	pthread_once(&once, register_handlers);
 	err = load_algorithm(d);
 	if (err)
 		return err;
 	d->qps = NULL;
 	d->end = &d->qps;
-	d->stats = front_stats_create(d);
+	if (!d->stats || d->pid != getpid()) /* the parent's */
+		d->stats = front_stats_create(d);
 	if (!d->stats) {
 		err = -ENOMEM;
 		goto unload;
@@ -242,13 +252,10 @@ static int first_open(struct front_device *d)
 	}
 	d->pid = getpid();
 	d->series = front_series_start(d->dev, d->config.name);
-	pthread_once(&once, register_handlers);
 	return 0;
 
 close_control:
 	close_control(d);
-	front_stats_destroy(d->stats);
-	d->stats = NULL;
 unload:
 	unload_algorithm(d);
 	return err;
@@ -260,6 +267,7 @@ static void last_close(struct front_device *d)
 	/* A child after fork() has no threads, and its parent's files are not its own. */
 	if (d->pid == getpid()) {
 		leave_numbers(d);
+		front_stats_keep(d->stats, d->dev);
 		if (d->series)
 			front_series_stop(d->series);
 	}
@@ -267,8 +275,6 @@ static void last_close(struct front_device *d)
 	dp_device_close(d->dev);
 	d->dev = NULL;
 	close_control(d);
-	front_stats_destroy(d->stats);
-	d->stats = NULL;
 	unload_algorithm(d);
 }
 

@@ -13,13 +13,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* As the kernel's documentation of this ioctl wants it, a call that was interrupted is made again. */
+static bool sync_once(int fd, uint64_t flags)
+{
+	struct dma_buf_sync sync = { flags | DMA_BUF_SYNC_RW };
+	int err;
+
+	do
+		err = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
+	while (err && (errno == EINTR || errno == EAGAIN));
+	return !err;
+}
+
 /* mmap() takes any file; only a DMA-BUF has this ioctl. */
 static bool is_dmabuf(int fd)
 {
-	struct dma_buf_sync begin = { DMA_BUF_SYNC_START | DMA_BUF_SYNC_RW };
-	struct dma_buf_sync end = { DMA_BUF_SYNC_END | DMA_BUF_SYNC_RW };
-
-	return !ioctl(fd, DMA_BUF_IOCTL_SYNC, &begin) && !ioctl(fd, DMA_BUF_IOCTL_SYNC, &end);
+	return sync_once(fd, DMA_BUF_SYNC_START) && sync_once(fd, DMA_BUF_SYNC_END);
 }
 
 /* Maps [offset, offset + len) of the buffer, and sets *at to its first byte. */

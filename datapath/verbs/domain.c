@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC of newer headers: in a confidential guest the
+ * allocator's memory need not be shared with a card.  We have no card. */
+enum { ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2 };
+
 struct ibv_pd *front_alloc_pd(struct ibv_context *context)
 {
 	struct dp_device *dev = to_context(context)->dev;
@@ -89,12 +93,14 @@ struct ibv_pd *front_alloc_parent_domain(struct ibv_context *context,
 					 struct ibv_parent_domain_init_attr *attr)
 {
 	const uint32_t allocators = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+	const uint32_t known = allocators | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+			       ALLOW_CC_UNPROTECTED_ALLOC;
 	struct front_pd *pd, *plain = (struct front_pd *)attr->pd;
 
 	if (!plain || plain->ibv.context != context || plain->plain ||
 	    (attr->td && attr->td->context != context))
 		return front_fail(EINVAL);
-	if (attr->comp_mask & ~(allocators | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))
+	if (attr->comp_mask & ~known)
 		return front_fail(EOPNOTSUPP);
 	if (attr->comp_mask & allocators && (!attr->alloc || !attr->free))
 		return front_fail(EINVAL);

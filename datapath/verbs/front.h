@@ -118,8 +118,8 @@ struct front_device {
 	struct front_watch *watch;
 	pthread_mutex_t contexts_lock;
 	struct front_context *contexts;
-	struct front_stats *stats;
-	struct ucm_agent *agent; /* its connection manager, NULL: none; under the device's lock */
+	struct front_stats *stats; /* also of earlier openings by this process */
+	struct ucm_agent *agent;   /* its connection manager, NULL: none; under the device's lock */
 	struct front_series *series; /* NULL: no samples are taken */
 	atomic_size_t dm_lent;	     /* bytes of device memory in use */
 	int index;
@@ -241,7 +241,9 @@ struct front_cq {
 	struct front_object object;
 	uint32_t events_popped; /* events handed out: all have to be acknowledged */
 	uint32_t async_popped;
-	struct dp_wc wc; /* the completion between start_poll and end_poll */
+	struct dp_wc wc;	/* the completion between start_poll and end_poll */
+	struct dp_lock polling; /* held in between by the thread that polls... */
+	bool one_thread;	/* ...unless the program has promised that there is one */
 };
 
 struct front_srq {
@@ -479,12 +481,10 @@ void front_put_string(FILE *, const char *key, const char *value);
 void ucm_put_counters(FILE *, const struct front_device *);
 /* Writes the file that DATAPATH_STATS asks for, if it is set. */
 void front_stats_write(struct front_device *);
-void front_stats_destroy(struct front_stats *);
+void front_stats_keep(struct front_stats *, struct dp_device *); /* before it is closed */
 
-/*
- * Starts the samples that DATAPATH_SERIES asks for.  Returns NULL if it asks for none, or if they
- * cannot be taken, which is reported on stderr.
- */
+/* Starts the samples that DATAPATH_SERIES asks for.  Returns NULL if it asks for none, or if they
+ * cannot be taken, which is reported on stderr. */
 struct front_series *front_series_start(struct dp_device *, const char *device);
 /* Call both with the device locked. */
 void front_series_add_qp(struct front_series *, struct front_qp *);

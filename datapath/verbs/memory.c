@@ -141,6 +141,12 @@ void front_free_mr(struct front_mr *mr)
 	free(mr);
 }
 
+/* The mapping of a region without LOCAL_WRITE may only be read. */
+static int allow_writes(const struct front_mr *mr)
+{
+	return mprotect(mr->mapping, mr->mapping_len, PROT_READ | PROT_WRITE) ? -errno : 0;
+}
+
 static int check_change(const struct front_mr *mr, int flags, const struct ibv_pd *pd, void *addr,
 			size_t len, unsigned access)
 {
@@ -159,7 +165,9 @@ static int check_change(const struct front_mr *mr, int flags, const struct ibv_p
 		access = mr->access;
 	if (err || !(flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)))
 		return err;
-	if (mr->mapping || mr->dm) /* the memory is ours and needs no check */
+	if (mr->mapping)
+		return access & IBV_ACCESS_LOCAL_WRITE ? allow_writes(mr) : 0;
+	if (mr->dm) /* the memory is ours and needs no check */
 		return 0;
 	return moves ? populate(addr, len, access) : populate(mr->ibv.addr, mr->ibv.length, access);
 }

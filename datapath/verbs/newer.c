@@ -100,14 +100,15 @@ static struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, const struct region *r)
 {
 	const uint64_t known = HAS_IOVA | HAS_ADDR | HAS_FD | HAS_FD_OFFSET | HAS_BUF;
 	bool addr = r->comp_mask & HAS_ADDR, fd = r->comp_mask & HAS_FD;
-	uint64_t iova = r->comp_mask & HAS_IOVA ? r->iova : (uintptr_t)r->addr;
+	/* A field whose bit is not set may hold anything. */
+	uint64_t iova = r->comp_mask & HAS_IOVA ? r->iova : addr ? (uintptr_t)r->addr : 0;
 
 	if (r->comp_mask & ~known)
 		return front_fail(EOPNOTSUPP);
 	if (addr == fd || (fd && !(r->comp_mask & HAS_FD_OFFSET)) ||
 	    (r->comp_mask & HAS_BUF && (!addr || !lies_in(pd, r->buf, r->addr, r->length))))
 		return front_fail(EINVAL);
-	return fd ? front_reg_dmabuf_mr(pd, r->fd_offset, r->length, r->iova, r->fd,
+	return fd ? front_reg_dmabuf_mr(pd, r->fd_offset, r->length, iova, r->fd,
 					(unsigned)r->access) :
 		    front_reg_mr(pd, r->addr, r->length, iova, (unsigned)r->access);
 }

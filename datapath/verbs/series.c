@@ -36,6 +36,7 @@ enum {
 	MAX_BYTES_MIN = 4096,
 	LOCK_MS = 200, /* longest wait for the device's lock; after it, no sample */
 	FLUSH_MS = 1000,
+	FILES_MAX = 1000, /* of earlier processes */
 };
 
 struct settings {
@@ -198,6 +199,8 @@ static void *run(void *arg)
 
 void front_series_add_qp(struct front_series *s, struct front_qp *qp)
 {
+	if (!front_has_cc(qp)) /* it has no flow to sample */
+		return;
 	if (s->n_qps < s->max_qps)
 		s->qps[s->n_qps++] = qp;
 	else
@@ -236,11 +239,16 @@ static int open_file(struct front_series *s, const struct settings *settings, co
 		.max_bytes = settings->max_bytes,
 	};
 	char path[PATH_MAX];
+	int tries = 0, err;
 
-	if (snprintf(path, sizeof(path), "%s.%d.%s-%u.series", settings->prefix, (int)getpid(),
-		     device, opens++) >= (int)sizeof(path))
-		return -ENAMETOOLONG;
-	return dp_series_open(path, &info, &s->file);
+	/* An earlier process of this number may have left files. */
+	do {
+		if (snprintf(path, sizeof(path), "%s.%d.%s-%u.series", settings->prefix,
+			     (int)getpid(), device, opens++) >= (int)sizeof(path))
+			return -ENAMETOOLONG;
+		err = dp_series_open(path, &info, &s->file);
+	} while (err == -EEXIST && ++tries < FILES_MAX);
+	return err;
 }
 
 static int start_thread(struct front_series *s)

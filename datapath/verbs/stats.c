@@ -2,7 +2,8 @@
 /*
  * DATAPATH_STATS=PREFIX: writes the counters of a device and its QPs, as JSON, to
  * PREFIX.<pid>.<device>.json when the device is closed and when the program ends.  A QP that is
- * destroyed leaves its last counters here.
+ * destroyed leaves its last counters here.  So does a device that is closed: when the program opens it
+ * again, the file has the counters of both openings.
  */
 #include "verbs/front.h"
 
@@ -35,10 +36,17 @@ struct entry {
 	struct qp_record *last; /* what it left; NULL: there was no memory for it */
 };
 
+struct totals {
+	struct dp_port_stats port;
+	struct dp_engine_stats engine;
+	struct dp_sleeps sleeps;
+};
+
 struct front_stats {
 	const struct front_device *device;
 	struct entry *qps;
 	size_t n, room, forgotten;
+	struct totals before; /* the device was opened anew */
 };
 
 struct front_stats *front_stats_create(const struct front_device *device)
@@ -50,14 +58,33 @@ struct front_stats *front_stats_create(const struct front_device *device)
 	return s;
 }
 
-void front_stats_destroy(struct front_stats *s)
+/* Adds what the open device has counted.  Call with it locked. */
+static void add_device(struct totals *t, struct dp_device *dev)
 {
-	if (!s)
+	const struct dp_sleeps *sleeps = dp_device_sleeps(dev);
+	struct dp_engine_stats engine;
+	struct dp_port_stats port;
+
+	dp_device_port_stats(dev, &port);
+	dp_engine_stats(dp_device_engine(dev), &engine);
+#define X(name) t->port.name += port.name;
+	DP_PORT_COUNTERS(X)
+#undef X
+#define X(name) t->engine.name += engine.name;
+	DP_ENGINE_COUNTERS(X)
+#undef X
+	dp_late_merge(&t->sleeps.packet, &sleeps->packet);
+	dp_late_merge(&t->sleeps.timer, &sleeps->timer);
+	t->sleeps.wakes += sleeps->wakes;
+	t->sleeps.awake_ns += sleeps->awake_ns;
+}
+
+void front_stats_keep(struct front_stats *s, struct dp_device *dev)
+{
+	if (dp_device_lock(dev))
 		return;
-	for (size_t i = 0; i < s->n; i++)
-		free(s->qps[i].last);
-	free(s->qps);
-	free(s);
+	add_device(&s->before, dev);
+	dp_device_unlock(dev);
 }
 
 /*
@@ -216,20 +243,18 @@ static void put_qps(FILE *f, const struct front_stats *s)
 static void put_device(FILE *f, struct front_device *d)
 {
 	struct front_stats *s = d->stats;
-	struct dp_engine_stats engine;
-	struct dp_port_stats port;
+	struct totals t = s->before;
 
-	dp_device_port_stats(d->dev, &port);
-	dp_engine_stats(dp_device_engine(d->dev), &engine);
+	add_device(&t, d->dev);
 	fputs("{\n  ", f);
 	front_put_string(f, "device", d->config.name);
 	fputs(",\n", f);
 	put_port(f, dp_device_port(d->dev));
-	put_counters(f, &port, &engine);
+	put_counters(f, &t.port, &t.engine);
 	fputs("  \"cm\": ", f);
 	ucm_put_counters(f, d);
 	fputs(",\n", f);
-	put_sleeps(f, dp_device_sleeps(d->dev));
+	put_sleeps(f, &t.sleeps);
 	fprintf(f, "  \"qps_forgotten\": %zu,\n  \"qps\": [", s->forgotten);
 	put_qps(f, s);
 	fputs("]\n}\n", f);

@@ -44,6 +44,21 @@ static void the_nearest_rank(void)
 	assert(dp_late_quantile(&late, 1) == 10);
 }
 
+static void two_are_merged(void)
+{
+	struct dp_lateness more = { 0 };
+
+	memset(&late, 0, sizeof(late));
+	dp_late_add(&late, 10);
+	dp_late_add(&more, 3);
+	dp_late_add(&more, 1000);
+	dp_late_merge(&late, &more);
+	assert(late.n == 3 && late.max_ns == 1000);
+	assert(dp_late_quantile(&late, 0) == 3 && dp_late_quantile(&late, 0.5) == 10);
+	dp_late_merge(&more, &late);
+	assert(more.n == 5 && more.max_ns == 1000);
+}
+
 static void json_has_count_and_quantiles(void)
 {
 	static const char begin[] = "{\"n\":1,\"quantiles_ns\":{\"0\":7,\"0.01\":7,";
@@ -63,6 +78,7 @@ int main(void)
 	quantiles_are_close();
 	any_number_has_a_bucket();
 	the_nearest_rank();
+	two_are_merged();
 	json_has_count_and_quantiles();
 	return 0;
 }

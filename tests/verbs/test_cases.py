@@ -84,6 +84,21 @@ def test_counters_are_left_behind(name: str, tmp_path: Path) -> None:
         assert stats["engine"]["drop_icrc"] == 0
 
 
+def test_counters_of_a_device_that_was_opened_twice(tmp_path: Path) -> None:
+    """Of both openings in one file; a child of the program has its own."""
+    program = str(devices.PROGRAMS / "reopens.py")
+    env = {**devices.environment("udp:127.0.0.1"), "DATAPATH_STATS": str(tmp_path / "stats")}
+    subprocess.run([devices.PYTHON, program], env={**os.environ, **env}, timeout=60, check=True)
+    files = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    child, parent = sorted(files, key=lambda file: len(file["qps"]))
+    for stats, times in ((child, 1), (parent, 2)):
+        assert [sum(qp["rx_bytes"] for qp in stats["qps"])] == [10 * times]
+        assert len(stats["qps"]) == 2 * times
+        packets = sum(qp["tx_packets"] for qp in stats["qps"])
+        assert stats["engine"]["tx_packets"] > packets >= times
+        assert stats["port_stats"]["tx_packets"] == stats["engine"]["tx_packets"]
+
+
 def test_counters_belong_to_their_process(tmp_path: Path) -> None:
     run_alone("fork", tmp_path / "stats")
     assert len(list(tmp_path.iterdir())) == 1

@@ -15,7 +15,7 @@ import pytest
 from datapath import series, series_metrics
 from tests.listening import await_listener
 from tests.verbs.conftest import Pair
-from tests.verbs.devices import PROGRAMS, environment, sanitizer
+from tests.verbs.devices import PROGRAMS, PYTHON, environment, sanitizer
 from tests.waiting import wait_until
 
 both_ports = pytest.mark.parametrize("port", ["afxdp", "udp"])
@@ -93,6 +93,46 @@ def test_only_so_many_qps_are_sampled(pair: Pair) -> None:
         file = series.read_file(path, "host")
         assert file.flows_left_out == 3
         assert file.frame["qp"].nunique() == 2
+
+
+DATAGRAMS_FIRST = """
+from datagrams import Endpoint
+from pair import TARGET, Side, connect
+context = TARGET.open()
+first = Endpoint(context)
+a, b = Side(context), Side(context)
+for side in (a, b):
+    side.make_qp()
+connect(a, b)
+b.recv(10)
+a.send([a.sge(10)])
+a.done()
+"""
+
+
+def test_queue_pairs_without_a_window_take_no_place(tmp_path: Path) -> None:
+    env = {
+        **os.environ,
+        **environment("udp:127.0.0.1"),
+        "PYTHONPATH": str(PROGRAMS),
+        "DATAPATH_SERIES": f"{tmp_path}/s;qps=2",
+    }
+    subprocess.run([PYTHON, "-c", DATAGRAMS_FIRST], env=env, timeout=60, check=True)
+    (path,) = tmp_path.iterdir()
+    file = series.read_file(path, "host")
+    assert (file.frame["qp"].nunique(), file.flows_left_out) == (2, 0)
+
+
+def test_a_file_of_an_earlier_process_stays(pair: Pair) -> None:
+    """One with the same PID has left it."""
+    script = 'echo old >"$0.$$.dp0-0.series"; exec "$@"'
+    command = ["sh", "-c", script, f"{pair.logs}/s", *WRITES]
+    pair.run(command, "udp", env={"DATAPATH_SERIES": f"{pair.logs}/s"})
+    old = [path for path in files(pair) if path.read_bytes() == b"old\n"]
+    assert [path.name.rpartition("-")[2] for path in old] == ["0.series"] * 2
+    fresh = {path for path in files(pair) if path not in old}
+    assert [path.name.rpartition("-")[2] for path in fresh] == ["1.series"] * 2
+    assert all(series.read_file(path, "host") for path in fresh)
 
 
 @pytest.mark.parametrize(

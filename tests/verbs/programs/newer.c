@@ -65,6 +65,17 @@ static void regions(void)
 	EXPECT(!region_of(ADDR | 1 << 20, whole) && errno == EOPNOTSUPP);
 }
 
+/* A flag about confidential guests changes nothing here; others are refused. */
+static void domains(void)
+{
+	struct ibv_parent_domain_init_attr attr = { .pd = pd, .comp_mask = 1 << 2 };
+	struct ibv_pd *parent = ibv_alloc_parent_domain(pd->context, &attr);
+
+	EXPECT(parent && !ibv_dealloc_pd(parent));
+	attr.comp_mask = 1 << 3;
+	EXPECT(!ibv_alloc_parent_domain(pd->context, &attr) && errno == EOPNOTSUPP);
+}
+
 static void buffers(void)
 {
 	struct ibv_pd *other = ibv_alloc_pd(pd->context);
@@ -100,6 +111,7 @@ int main(void)
 	EXPECT(context && (pd = ibv_alloc_pd(context)));
 	regions();
 	buffers();
+	domains();
 	EXPECT(!alloc_dmah(context, NULL) && errno == EOPNOTSUPP);
 	EXPECT((dm = ibv_alloc_dm(context, &attr)));
 	EXPECT(export_dm(dm) == -1 && errno == EOPNOTSUPP);

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Odd requests: batches that cannot be posted as a whole, flags that are not there, receives of any
- * length; and the events of requests that fail.  As odd.c.
+ * length; the events of requests that fail; threads that share an extended CQ, or are cancelled while
+ * they wait for an event.  As odd.c.
  *
  *   odd_posting DEVICE
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "odd.h"
 
@@ -209,6 +215,115 @@ static void events(void)
 	IS(ibv_destroy_qp(peer), 0);
 }
 
+static atomic_int taken;
+
+static void *takes_one(void *shared)
+{
+	struct ibv_poll_cq_attr none = { 0 };
+	struct ibv_cq_ex *ex = shared;
+
+	IS(ibv_start_poll(ex, &none), 0);
+	taken = (int)ex->wr_id;
+	ibv_end_poll(ex);
+	return NULL;
+}
+
+/* A QP in error has flushed two receives, 1 and 2. */
+static struct ibv_qp *flush_two(struct ibv_cq_ex *ex)
+{
+	struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_init_attr init = init_of(IBV_QPT_RC);
+	struct ibv_qp *qp;
+
+	init.recv_cq = ibv_cq_ex_to_cq(ex);
+	MUST((qp = ibv_create_qp(pd, &init)));
+	MUST(!ibv_modify_qp(qp, &failed, IBV_QP_STATE));
+	IS(receive(qp, 1, LENGTH), 0);
+	IS(receive(qp, 2, LENGTH), 0);
+	return qp;
+}
+
+/* From ibv_start_poll() to ibv_end_poll() a CQ belongs to one thread; one whose program has promised
+ * to use a single thread takes no lock. */
+static void polls(bool one_thread)
+{
+	struct ibv_cq_init_attr_ex init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_poll_cq_attr none = { 0 }, unknown = { 1 };
+	struct ibv_cq_ex *ex;
+	struct ibv_qp *qp;
+	pthread_t thread;
+
+	if (one_thread) {
+		init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+		init.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	}
+	MUST((ex = ibv_create_cq_ex(context, &init)));
+	qp = flush_two(ex);
+	IS(ibv_start_poll(ex, &unknown), EINVAL);
+	IS(ibv_start_poll(ex, &none), 0);
+	if (one_thread) {
+		IS(ibv_start_poll(ex, &none), 0);
+		IS((int)ex->wr_id, 2);
+	} else {
+		taken = 0;
+		MUST(!pthread_create(&thread, NULL, takes_one, ex));
+		usleep(50000); /* without a lock, time for the other thread to take its place */
+		IS((int)ex->wr_id, 1);
+		IS(taken, 0);
+		ibv_end_poll(ex);
+		MUST(!pthread_join(thread, NULL));
+		IS(taken, 2);
+	}
+	IS(ibv_start_poll(ex, &none), ENOENT);
+	IS(ibv_start_poll(ex, &none), ENOENT); /* one that finds nothing needs no end */
+	IS(ibv_destroy_qp(qp), 0);
+	IS(ibv_destroy_cq(ibv_cq_ex_to_cq(ex)), 0);
+}
+
+static void completes_one(void *qp)
+{
+	IS(receive(qp, 1, LENGTH), 0); /* in error: it is flushed */
+}
+
+static void *waits(void *qp)
+{
+	struct ibv_comp_channel *channel = ((struct ibv_qp *)qp)->recv_cq->channel;
+	struct ibv_cq *of;
+	void *user;
+
+	pthread_cleanup_push(completes_one, qp);
+	ibv_get_cq_event(channel, &of, &user);
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+/* What a thread completes after it was cancelled is told to others. */
+static void cancelled(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_init_attr init = init_of(IBV_QPT_RC);
+	struct pollfd readable = { .events = POLLIN };
+	struct ibv_cq *of;
+	struct ibv_qp *qp;
+	pthread_t thread;
+	void *user;
+
+	MUST(channel && (init.recv_cq = ibv_create_cq(context, 1, NULL, channel, 0)));
+	MUST((qp = ibv_create_qp(pd, &init)) && !ibv_modify_qp(qp, &failed, IBV_QP_STATE));
+	IS(ibv_req_notify_cq(init.recv_cq, 0), 0);
+	MUST(!pthread_create(&thread, NULL, waits, qp));
+	usleep(50000); /* it sleeps */
+	MUST(!pthread_cancel(thread) && !pthread_join(thread, NULL));
+	readable.fd = channel->fd;
+	MUST(poll(&readable, 1, 0) == 1);
+	IS(ibv_get_cq_event(channel, &of, &user), 0);
+	ibv_ack_cq_events(of, 1);
+	IS(ibv_destroy_qp(qp), 0);
+	IS(ibv_destroy_cq(of), 0);
+	IS(ibv_destroy_comp_channel(channel), 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), **d;
@@ -227,5 +342,8 @@ int main(int argc, char **argv)
 	flags_and_lengths();
 	memory_without_rights();
 	events();
+	polls(false);
+	polls(true);
+	cancelled();
 	return differences != 0;
 }
