@@ -12,12 +12,31 @@
 #include "wire/crc32.h"
 #include "wire/sizes.h"
 
+enum { FORK_WAIT_MS = 1000 };
+
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_device *devices;
+/* Held while a port is open that no device of the list has.  fork() in another thread waits for it. */
+static struct dp_lock between;
+static _Thread_local bool fork_holds; /* between */
 
 static void choose_crc32(void)
 {
 	dp_crc32_choose(dp_device_now_ns);
+}
+
+/* Not for ever: the caller may be a signal handler in the thread that has the lock, or the program may
+ * hold a lock of its own that opening waits for.  Such a child keeps the port. */
+static void before_fork(void)
+{
+	fork_holds = dp_trylock(&between) ||
+		     dp_lock_slow(&between, dp_device_now_ns() + FORK_WAIT_MS * UINT64_C(1000000));
+}
+
+static void after_fork(void)
+{
+	if (fork_holds)
+		dp_unlock(&between);
 }
 
 /*
@@ -37,18 +56,16 @@ static void forget_all(void)
 	}
 	devices = NULL;
 	pthread_mutex_init(&devices_lock, NULL);
+	between = (struct dp_lock){ 0 };
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, forget_all);
+	pthread_atfork(before_fork, after_fork, forget_all);
 }
 
 static void list_add(struct dp_device *dev)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&devices_lock);
 	dev->next = devices;
 	devices = dev;
@@ -169,6 +186,38 @@ static void stop_thread(struct dp_device *dev)
 	dp_lease_close(&dev->lease);
 }
 
+/* Call with `between` held. */
+static int open_port(struct dp_device *dev, const char *spec, const struct dp_device_options *opt,
+		     char *error, size_t error_len)
+{
+	int err;
+
+	err = dp_port_open(spec, &dev->port, error, error_len);
+	if (err)
+		return err;
+	dp_port_info(dev->port, &dev->info);
+	err = open_engine(dev, opt, error, error_len);
+	if (err)
+		goto close_port;
+	err = dev->no_thread ? 0 : start_thread(dev, error, error_len);
+	if (err)
+		goto destroy_engine;
+	list_add(dev);
+	return 0;
+
+destroy_engine:
+	dp_engine_destroy(dev->engine);
+close_port:
+	dp_port_close(dev->port);
+	return err;
+}
+
+static void prepare_process(void)
+{
+	choose_crc32();
+	watch_forks();
+}
+
 int dp_device_open(const char *spec, const struct dp_device_options *opt, struct dp_device **out,
 		   char *error, size_t error_len)
 {
@@ -176,7 +225,7 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	struct dp_device *dev;
 	int err;
 
-	pthread_once(&once, choose_crc32);
+	pthread_once(&once, prepare_process);
 	dev = calloc(1, sizeof(*dev));
 	if (!dev) {
 		snprintf(error, error_len, "out of memory");
@@ -194,27 +243,15 @@ int dp_device_open(const char *spec, const struct dp_device_options *opt, struct
 	dev->kick_fd = dev->waiter_kick_fd = -1;
 	dp_lease_end(&dev->lease);
 
-	err = dp_port_open(spec, &dev->port, error, error_len);
-	if (err)
-		goto free_dev;
-	dp_port_info(dev->port, &dev->info);
-	err = open_engine(dev, opt, error, error_len);
-	if (err)
-		goto close_port;
-	err = dev->no_thread ? 0 : start_thread(dev, error, error_len);
-	if (err)
-		goto destroy_engine;
-	list_add(dev);
+	dp_lock(&between);
+	err = open_port(dev, spec, opt, error, error_len);
+	dp_unlock(&between);
+	if (err) {
+		free(dev);
+		return err;
+	}
 	*out = dev;
 	return 0;
-
-destroy_engine:
-	dp_engine_destroy(dev->engine);
-close_port:
-	dp_port_close(dev->port);
-free_dev:
-	free(dev);
-	return err;
 }
 
 void dp_device_close(struct dp_device *dev)
@@ -222,10 +259,12 @@ void dp_device_close(struct dp_device *dev)
 	/* A child does not touch the parent's sockets and XDP programs. */
 	if (dev->dead)
 		return;
-	list_del(dev);
 	if (!dev->no_thread)
 		stop_thread(dev);
 	dp_engine_destroy(dev->engine);
+	dp_lock(&between);
+	list_del(dev);
 	dp_port_close(dev->port);
+	dp_unlock(&between);
 	free(dev);
 }

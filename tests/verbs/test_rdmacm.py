@@ -420,6 +420,19 @@ def test_a_child_keeps_nothing_of_its_parents_device(pair: Pair, port: str) -> N
         parent.wait()
 
 
+def test_a_child_keeps_nothing_of_a_device_that_another_thread_opens() -> None:
+    program = str(PROGRAMS / "forks_meanwhile.py")
+    done = subprocess.run(
+        [PYTHON, program],
+        env={**os.environ, **environment("udp:127.0.0.1")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 def test_a_signal_handler_ends_the_program() -> None:
     program = Path(__file__).parent / "programs" / "exit_in_signal.py"
     done = subprocess.run(
