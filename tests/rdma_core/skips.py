@@ -36,7 +36,7 @@ SKIPS: dict[str, tuple[str, ...]] = {
         r"ODP is not supported",
         r"Extended CQ is not supported",  # with tag matching
         r"Importing a device is not supported",
-        r"(CC PD|DM dmabuf export) is not supported",
+        r"DM dmabuf export is not supported",
         r"Failed to create DMA Handle",
     ),
     "for devices with something else": (
