@@ -71,7 +71,7 @@ def unset_fields_are_not_read(dmabuf: int) -> None:
 def read_only_at_first(memory: mmap.mmap, dmabuf: int) -> None:
     """A region that may be written later."""
     a, b = pair()
-    region = DmaBufMR(b.pd, 2000, READABLE, dmabuf, OFFSET)
+    region = DmaBufMR(b.pd, 2000, e.IBV_ACCESS_REMOTE_READ, dmabuf, OFFSET)
     region.rereg(flags=e.IBV_REREG_MR_CHANGE_ACCESS, access=WRITABLE)
     a.put(b"written later")
     a.write([a.sge(13)], (region.rkey, OFFSET))
