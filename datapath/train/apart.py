@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,7 +29,8 @@ class Apart:
     def __init__(
         self, store: dist.Store, key: str, rank: int, ranks: int, plan: Plan, timeout: timedelta
     ) -> None:
-        self._at = (store, key, rank, ranks, [plan], timeout)
+        self._left = threading.Event()
+        self._at = (store, key, rank, ranks, [plan], timeout, self._left)
         self._made: tuple[Communicator, Plans] | None = None
         self.waiter = Waiter(f"{key}, rank {rank}")
 
@@ -37,6 +39,8 @@ class Apart:
         if self._made is None:
             comm = meet(*self._at)
             self._made = comm, Plans(comm)
+            if self._left.is_set():
+                comm.abort("left while ranks met")
         return self._made
 
     def close(self, until_s: float) -> None:
@@ -46,6 +50,8 @@ class Apart:
             self._made[0].close(max(0.0, until_s - time.monotonic()))
 
     def _abort(self, why: str) -> None:
+        """What is under way: ranks that meet, or a collective."""
+        self._left.set()
         if self._made is not None:
             self._made[0].abort(why)
 

@@ -121,7 +121,12 @@ def _all(
     gradient.copy_(kept.v)
     kept.v.zero_()
     work = dist.all_reduce(gradient, group=group, async_op=True)
-    return work.get_future().then(lambda _: gradient.div_(ranks))
+
+    def mean(done: torch.futures.Future[object]) -> Tensor:
+        done.value()  # raises the error of a collective that has failed
+        return gradient.div_(ranks)
+
+    return work.get_future().then(mean)
 
 
 def _selected(
@@ -135,7 +140,7 @@ def _selected(
     kept.u.mul_(state.momentum).add_(gradient)
     kept.v.add_(kept.u)
     chosen = torch.topk(kept.v.abs(), count, sorted=False).indices
-    packed = torch.empty(2 * count, dtype=torch.int32)
+    packed = torch.empty(2 * count, dtype=torch.int32, device=gradient.device)
     packed[:count] = chosen
     packed[count:] = kept.v[chosen].view(torch.int32)
     if state.error_feedback:
@@ -143,10 +148,11 @@ def _selected(
         kept.u[chosen] = 0.0  # momentum factor masking
     else:
         kept.v.zero_()
-    gathered = torch.empty(ranks * 2 * count, dtype=torch.int32)
+    gathered = torch.empty(ranks * 2 * count, dtype=torch.int32, device=gradient.device)
     work = dist.all_gather_single(gathered, packed, group=group, async_op=True)
 
-    def unpack(_: object) -> Tensor:
+    def unpack(done: torch.futures.Future[object]) -> Tensor:
+        done.value()  # as in _all()
         gradient.zero_()
         for part in gathered.view(ranks, 2 * count):
             values = part[count:].view(torch.float32)

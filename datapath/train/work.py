@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import queue
 import threading
 import time
@@ -29,13 +31,19 @@ class Work(dist._Work):
     """Work that torch waits for.  It ends with a value, or with an error in libdpcoll's words.
 
     before_callbacks: is called when the future has its value, before the callbacks of others.
+
+    The future that torch gets follows the one that is set here.  torch knows an error only where a
+    callback has raised it: set_exception() alone gives DDP's reducer, in C++, the exception as if
+    it were the tensors.
     """
 
     def __init__(self, what: str, timeout: timedelta) -> None:
         super().__init__()
         self._what, self._timeout = what, timeout
-        self._lock = threading.Lock()  # of the future, which is made when somebody asks for it
+        self._lock = threading.Lock()  # of the futures, which are made when somebody asks for one
         self._future: torch.futures.Future[object] | None = None
+        self._follower: torch.futures.Future[object] | None = None
+        self._given_up = False  # the future has its time-out error
         self._ended = threading.Event()
         self._value: object = None
         self._error: Exception | None = None
@@ -52,10 +60,18 @@ class Work(dist._Work):
         with self._lock:
             self._value, self._error = value, error
             self._ended.set()
-            future = self._future
+            future = None if self._given_up else self._future
         if future is not None:
             self._settle(future)
         return future is not None
+
+    def give_up(self) -> None:
+        """Time is over for who waits for the future; the collective goes on, as after wait()."""
+        with self._lock:
+            if self._ended.is_set() or self._future is None:
+                return
+            self._overdue = self._given_up = True
+        self._future.set_exception(self._too_late(self._timeout))
 
     def wait(self, timeout: timedelta = _NONE) -> bool:
         """Raises DistBackendError when a peer is gone, or the time is over.
@@ -65,10 +81,7 @@ class Work(dist._Work):
         limit = timeout if timeout > _NONE else self._timeout
         if not self._ended.wait(limit.total_seconds()):
             self._overdue = True
-            raise dist.DistBackendError(
-                f"{self._what} has not ended after {limit.total_seconds():g} s; all peers are "
-                "alive, so a rank has not started it: do all ranks call the same collectives?"
-            )
+            raise self._too_late(limit)
         if self._error is not None:
             raise self._error
         return True
@@ -77,14 +90,17 @@ class Work(dist._Work):
         return self._what
 
     def get_future(self) -> torch.futures.Future[object]:
+        """It has its time-out from the first call on."""
         with self._lock:
-            if self._future is None:
+            if self._follower is None:
                 self._future = torch.futures.Future()
                 if self._ended.is_set():
                     self._settle(self._future)
                 else:
-                    self._future.add_done_callback(lambda _: self.before_callbacks())
-            return self._future
+                    self._future.add_done_callback(self._before_others)
+                    _limits.add(self, time.monotonic() + self._timeout.total_seconds())
+                self._follower = self._future.then(lambda future: future.value())
+            return self._follower
 
     def is_completed(self) -> bool:
         return self._ended.is_set()
@@ -111,6 +127,61 @@ class Work(dist._Work):
             future.set_result(self._value)
         else:
             future.set_exception(self._error)
+
+    def _before_others(self, _: object) -> None:
+        if not self._given_up:
+            self.before_callbacks()
+
+    def _too_late(self, limit: timedelta) -> dist.DistBackendError:
+        return dist.DistBackendError(
+            f"{self._what} has not ended after {limit.total_seconds():g} s; all peers are "
+            "alive, so a rank has not started it: do all ranks call the same collectives?"
+        )
+
+
+class _Limits:
+    """The time-outs of futures, and the thread that keeps them; it begins with the first one."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Also in a child after a fork, which has no thread and may have a lock that is held."""
+        self._changed = threading.Condition()
+        self._open: list[tuple[float, Work]] = []
+        self._wakes_s = 0.0
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: Work, at_s: float) -> None:
+        """at_s: of time.monotonic()."""
+        with self._changed:
+            self._open = [one for one in self._open if not one[1].is_completed()]
+            self._open.append((at_s, work))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dp limits", daemon=True)
+                self._thread.start()
+            elif at_s < self._wakes_s:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            for work in self._due():
+                work.give_up()
+            with self._changed:
+                self._wakes_s = min((at_s for at_s, _ in self._open), default=math.inf)
+                left_s = self._wakes_s - time.monotonic()
+                self._changed.wait(min(max(0.0, left_s), threading.TIMEOUT_MAX))
+
+    def _due(self) -> list[Work]:
+        with self._changed:
+            now_s = time.monotonic()
+            due = [work for at_s, work in self._open if at_s <= now_s]
+            self._open = [one for one in self._open if one[0] > now_s]
+            return due
+
+
+_limits = _Limits()
+os.register_at_fork(after_in_child=_limits.clear)
 
 
 def _flat(value: object) -> list[Tensor]:

@@ -118,6 +118,11 @@ def bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Fut
     return bf16_compress_hook(group, bucket)
 
 
+def batch_seed(seed: int, rank: int, ranks: int) -> int:
+    """Each rank's own; torch takes 64 bits."""
+    return (seed * ranks + rank) % 2**64
+
+
 def train(settings: Settings) -> Report:
     """Each rank has batches of its own, and all have the same network at the end."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -125,7 +130,7 @@ def train(settings: Settings) -> Report:
     ddp, state = wrap(task.model, settings)
     momentum = 0.0 if state is not None else settings.momentum
     optimizer = torch.optim.SGD(ddp.parameters(), lr=settings.learning_rate, momentum=momentum)
-    generator = torch.Generator().manual_seed(settings.seed * ranks + rank)
+    generator = torch.Generator().manual_seed(batch_seed(settings.seed, rank, ranks))
     count = sum(p.numel() for p in ddp.parameters())
     report = Report(parameters=count)
     sent, used = sent_bytes(settings.netdev), cpu_s()

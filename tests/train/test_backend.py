@@ -33,15 +33,16 @@ def test_who_waits_for_a_meeting_keeps_the_store_from_nobody() -> None:
     from datapath.train.meeting import follow, lead
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
+    stays = threading.Event()
     found: list[dict[str, Any]] = []
     waiting = threading.Thread(
-        target=lambda: found.append(follow(store, "dp", 1, timedelta(seconds=60)))
+        target=lambda: found.append(follow(store, "dp", 1, timedelta(seconds=60), stays))
     )
     waiting.start()
     store.set("other", "1")
     assert store.get("other") == b"1"
     assert not found
-    lead(store, "dp", 2, {"address": "here", "token": "t"}, timedelta(seconds=60))
+    lead(store, "dp", 2, {"address": "here", "token": "t"}, timedelta(seconds=60), stays)
     waiting.join(30)
     assert found == [{"address": "here", "token": "t"}]
 
@@ -53,22 +54,72 @@ def test_ranks_meet_anew_whatever_earlier_meetings_left_in_the_store() -> None:
     from datapath.errors import RemoteError
     from datapath.train.meeting import follow, lead
 
-    store, long = dist.HashStore(), timedelta(seconds=60)
+    store, long, stays = dist.HashStore(), timedelta(seconds=60), threading.Event()
 
     def follower(rank: int) -> dict[str, Any]:
-        return follow(store, "dp", rank, long)
+        return follow(store, "dp", rank, long, stays)
 
     for number in range(4):
         if number == 2:
             with pytest.raises(RemoteError, match=r"ranks 1, 2 did not meet rank 0 .* for 0\.1 s"):
-                lead(store, "dp", 3, {"token": "early"}, timedelta(seconds=0.1))
+                lead(store, "dp", 3, {"token": "early"}, timedelta(seconds=0.1), stays)
         if number == 3:
             with pytest.raises(RemoteError, match=r"rank 0 did not answer rank 1 .* for 0\.1 s"):
-                follow(store, "dp", 1, timedelta(seconds=0.1))
+                follow(store, "dp", 1, timedelta(seconds=0.1), stays)
         with ThreadPoolExecutor() as pool:
             found = [pool.submit(follower, rank) for rank in (2, 1)]
-            lead(store, "dp", 3, {"token": f"t{number}"}, long)
+            lead(store, "dp", 3, {"token": f"t{number}"}, long, stays)
             assert [one.result() for one in found] == [{"token": f"t{number}"}] * 2
+
+
+def test_a_loopback_address_is_refused_when_a_rank_is_on_another_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By both ends; and only then."""
+    import torch.distributed as dist
+
+    from datapath.train import meeting
+
+    store, long, stays = dist.HashStore(), timedelta(seconds=60), threading.Event()
+
+    def machine() -> str:
+        return threading.current_thread().name[:8]
+
+    def meet(address: str) -> list[Any]:
+        where = {"address": address, "token": f"of {address}"}
+        with ThreadPoolExecutor(thread_name_prefix="follower") as pool:
+            follower = pool.submit(meeting.follow, store, "dp", 1, long, stays)
+            try:
+                meeting.lead(store, "dp", 2, where, long, stays)
+            except LocalError as error:
+                return [error, follower.exception()]
+            return [where, follower.result()]
+
+    monkeypatch.setattr(meeting, "_machine", machine)
+    assert meet("10.0.0.1") == [{"address": "10.0.0.1", "token": "of 10.0.0.1"}] * 2
+    for error in meet("127.0.0.1"):
+        assert "rank 0 listens at 127.0.0.1, where other machines cannot" in str(error)
+        assert "set MASTER_ADDR" in error.hint
+    monkeypatch.setattr(meeting, "_machine", lambda: "here")
+    assert meet("127.0.0.2") == [{"address": "127.0.0.2", "token": "of 127.0.0.2"}] * 2
+
+
+def test_rank_0_listens_towards_torchs_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
+    from datapath.train.meeting import master_of, own_address
+
+    tcp = dist.TCPStore("127.0.0.7", 0, is_master=True, wait_for_workers=False)
+    store = dist.PrefixStore("default_pg", dist.PrefixStore("0", tcp))
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    assert master_of(store) == "127.0.0.7"
+    assert master_of(dist.HashStore()) == own_address(store) == "127.0.0.1"
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.8")
+    assert master_of(store) == "127.0.0.8"
+    monkeypatch.setenv("MASTER_ADDR", "::1")
+    with pytest.raises(LocalError, match="leads to torch's master ::1") as caught:
+        own_address(store)
+    assert "the IPv4 address of rank 0" in str(caught.value.hint)
 
 
 def test_callbacks_may_wait_for_later_works() -> None:
@@ -112,6 +163,58 @@ def test_a_waiter_is_closed_although_a_callback_does_not_return(
     assert told == ["left while a callback had not returned"]
     stays.set()
     assert derived.wait()
+
+
+def test_a_future_ends_with_the_time_out_and_the_work_goes_on() -> None:
+    """The limit of each holds, in whichever order they are asked for."""
+    from datapath.train.work import Waiter, Work
+
+    waiter, stays = Waiter("waiter"), threading.Event()
+    limits = [timedelta(days=60), timedelta(seconds=0.1), timedelta(seconds=0.2)]
+    works = [waiter.add(Work(f"work {limit}", limit), lambda: stays.wait(60)) for limit in limits]
+    futures = [work.get_future() for work in works]
+    for future in futures[1:]:
+        with pytest.raises(RuntimeError, match=r"work .* has not ended after 0\.[12] s"):
+            future.wait()
+    assert not futures[0].done()
+    assert [work.is_stuck for work in works] == [False, True, True]
+    stays.set()
+    assert futures[0].wait()
+    assert all(work.wait(timedelta(seconds=60)) for work in works)
+    assert waiter.close(pytest.fail, time.monotonic() + 60)
+
+
+def test_the_error_of_a_work_is_that_of_its_future() -> None:
+    """Also for callbacks, and for a future that is asked for when the work has ended."""
+    import torch.distributed as dist
+
+    from datapath.train.work import Work
+
+    error = dist.DistBackendError("rank 1 is gone")
+    for early in (True, False):
+        work = Work("work", timedelta(seconds=60))
+        if early:
+            work.get_future()
+        work.finish(error=error)
+        for future in (work.get_future(), work.get_future().then(lambda done: done.value())):
+            with pytest.raises(RuntimeError, match="rank 1 is gone"):
+                future.wait()
+            assert future.done()
+
+
+def test_leaving_ends_a_meeting_to_which_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from datapath.train.apart import Direction
+
+    monkeypatch.setenv("DATAPATH_TRAIN_DEVICE", "shm")
+    direction = Direction(dist.HashStore(), 0, 1, 1, timedelta(seconds=400))
+    work = direction.move(torch.zeros(1), lambda: None, "receive from rank 0")
+    direction.close(time.monotonic())
+    assert work.is_completed()
+    with pytest.raises(dist.DistBackendError, match=r"rank 0 did not answer .* has left the group"):
+        work.wait()
 
 
 def test_an_algorithm_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +316,21 @@ def test_a_peer_that_is_gone_is_named(
     told = run_job(2, "lonely.py", how).output(0)
     assert "together" in told
     assert re.search(r"told: rank 1 is gone: rank 0, .*process \d+", told), told
+
+
+@pytest.mark.parametrize(("hook", "steps"), [("none", 1), ("topk", 1), ("topk", 3)])
+def test_backward_ends_when_a_peer_is_gone(
+    run_job: Callable[..., Job], hook: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two steps of topk are dense."""
+    monkeypatch.setattr("tests.train.conftest.settings", dict)
+    told = run_job(2, "backward.py", hook, "killed", str(steps)).output(0)
+    assert re.search(r"together\ntold: .*rank 1 is gone: rank 0, .*process \d+", told), told
+
+
+def test_backward_ends_when_a_peer_is_late(run_job: Callable[..., Job]) -> None:
+    told = run_job(2, "backward.py", "none", "stands", "1").output(0)
+    assert re.search(r"told: .*allreduce of 40400 bytes has not ended after 1 s", told), told
 
 
 def test_leaving_does_not_wait_for_a_peer_that_stands_still(

@@ -72,6 +72,19 @@ def test_error_feedback_and_momentum(alone: None) -> None:
     assert not lossy.v.any()
 
 
+def test_what_is_sent_is_made_where_the_gradient_is(alone: None) -> None:
+    """Wherever torch makes tensors that say nothing of their place."""
+    import torch
+
+    from datapath.train.topk import TopK, _Bucket, _selected
+
+    kept, gradient = _Bucket(torch.zeros(4), torch.zeros(4)), torch.tensor([0.0, 3.0, 0.0, 0.0])
+    group = torch.distributed.group.WORLD
+    with torch.device("meta"):
+        mean = _selected(TopK(), kept, gradient, group, 1, 1).wait()
+    assert mean.tolist() == [0, 3, 0, 0]
+
+
 @pytest.mark.parametrize("bucket_mib", [25, 0.2])
 def test_all_gradients_with_momentum_are_plain_sgd(alone: None, bucket_mib: float) -> None:
     """Also in the first steps, after which DDP lays its buckets out anew: one of them, or several.
@@ -121,6 +134,20 @@ def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
 
     with pytest.raises(ValueError, match="topk:"):
         TopK(**wrong)
+
+
+def test_ranks_have_seeds_of_their_own_whatever_that_of_the_run() -> None:
+    """Two ranks: those of the recorded losses."""
+    import torch
+
+    from datapath.train.worker import batch_seed
+
+    largest = 2**63 - 1
+    assert [batch_seed(largest, rank, 2) for rank in range(2)] == [2 * largest, 2 * largest + 1]
+    seeds = [batch_seed(largest, rank, 1024) for rank in range(1024)]
+    assert len(set(seeds)) == 1024
+    for seed in seeds:
+        torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("hook", ["none", "fp16", "bf16", "topk"])
