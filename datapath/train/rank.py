@@ -43,32 +43,35 @@ def values(rank: int, count: int) -> Tensor:
     return ((torch.arange(count) + rank) % 5 + 1).to(torch.float32)
 
 
-def allreduce(data: Tensor) -> None:
-    dist.all_reduce(data)
+Prepared = tuple[Callable[[], object], Tensor]
+"""A collective whose tensors are all made, and where its result is."""
 
 
-def broadcast(data: Tensor) -> None:
-    dist.broadcast(data, 0)
+def allreduce(data: Tensor) -> Prepared:
+    return lambda: dist.all_reduce(data), data
 
 
-def allgather(data: Tensor) -> None:
+def broadcast(data: Tensor) -> Prepared:
+    return lambda: dist.broadcast(data, 0), data
+
+
+def allgather(data: Tensor) -> Prepared:
     parts = list(data.chunk(dist.get_world_size()))
-    dist.all_gather(parts, parts[dist.get_rank()].clone())
+    own = parts[dist.get_rank()].clone()
+    return lambda: dist.all_gather(parts, own), data
 
 
-def reduce_scatter(data: Tensor) -> None:
-    """Each rank's part of the sums; the other parts stay as they were."""
-    part = data.chunk(dist.get_world_size())[dist.get_rank()]
-    sums = torch.empty_like(part)
-    dist.reduce_scatter_tensor(sums, data)
-    part.copy_(sums)
+def reduce_scatter(data: Tensor) -> Prepared:
+    sums = torch.empty_like(data.chunk(dist.get_world_size())[dist.get_rank()])
+    return lambda: dist.reduce_scatter_tensor(sums, data), sums
 
 
-def alltoall(data: Tensor) -> None:
-    dist.all_to_all_single(data, data.clone())
+def alltoall(data: Tensor) -> Prepared:
+    sent = data.clone()
+    return lambda: dist.all_to_all_single(data, sent), data
 
 
-CALLS: dict[str, Callable[[Tensor], None]] = {
+CALLS: dict[str, Callable[[Tensor], Prepared]] = {
     "allreduce": allreduce,
     "broadcast": broadcast,
     "allgather": allgather,
@@ -78,7 +81,7 @@ CALLS: dict[str, Callable[[Tensor], None]] = {
 
 
 def expected(collective: str, rank: int, ranks: int, count: int) -> Tensor:
-    """What `rank` has after it."""
+    """The result that `rank` has."""
     each = torch.stack([values(one, count) for one in range(ranks)])
     own = slice(rank * (count // ranks), (rank + 1) * (count // ranks))
     match collective:
@@ -91,8 +94,7 @@ def expected(collective: str, rank: int, ranks: int, count: int) -> Tensor:
             return torch.cat([parts[one, one] for one in range(ranks)])
         case "alltoall":
             return each[:, own].reshape(-1)
-    each[rank, own] = each[:, own].sum(0)  # reduce_scatter
-    return each[rank]
+    return each[:, own].sum(0)  # reduce_scatter
 
 
 def place(backend: str) -> torch.device:
@@ -117,20 +119,20 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     dist.init_process_group(settings.backend, timeout=timedelta(seconds=settings.timeout_s))
     device = place(settings.backend)
-    call, count = CALLS[settings.collective], settings.size // 4
-    data = values(dist.get_rank(), count).to(device)
-    call(data)
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    if not torch.equal(data.cpu(), expected(settings.collective, rank, ranks, count)):
+    rank, ranks, count = dist.get_rank(), dist.get_world_size(), settings.size // 4
+    data = values(rank, count).to(device)
+    call, result = CALLS[settings.collective](data)
+    call()
+    if not torch.equal(result.cpu(), expected(settings.collective, rank, ranks, count)):
         sys.exit(f"error: rank {rank}: the result is not what it should be")
     data.zero_()  # sums of sums would overflow
     for _ in range(settings.warm_up):
-        call(data)
+        call()
     finish(device)
     dist.barrier()  # what others still do before is no part of this rank's times
     times = [time.monotonic_ns()]
     for _ in range(settings.iterations):
-        call(data)
+        call()
         finish(device)
         times.append(time.monotonic_ns())
     Path(settings.report).write_text("\n".join(map(str, times)) + "\n")
