@@ -164,10 +164,19 @@ def _rates(flows: Flows, rows: Any, ends_ns: Any) -> list[float]:
     """bit/s that each QP got while it had a flow, from start to end."""
     if not len(flows):
         return []
-    lasted = np.maximum(ends_ns.astype(np.float64) - flows["start_ns"], 1)
     _, qp = np.unique(flows[["src", "dst", "qp"]], return_inverse=True)
     delivered = np.bincount(qp, rows["delivered_bytes"].astype(np.float64))
-    return [float(rate) for rate in delivered * 8e9 / np.bincount(qp, lasted)]
+    busy_ns = _covered_ns(qp, flows["start_ns"].astype(np.int64), ends_ns.astype(np.int64))
+    return [float(rate) for rate in delivered * 8e9 / busy_ns]
+
+
+def _covered_ns(qp: Any, starts_ns: Any, ends_ns: Any) -> Any:
+    """Of each QP, the time that its flows cover, at least 1 ns: they may wait behind each other."""
+    order = np.lexsort((starts_ns, qp))
+    qp, starts, ends = qp[order], starts_ns[order], ends_ns[order]
+    shift = qp * (int(ends.max()) + 1)  # the times of a QP lie behind those of the one before it
+    before = np.maximum.accumulate(np.concatenate([[0], (shift + ends)[:-1]])) - shift
+    return np.maximum(np.bincount(qp, np.maximum(ends - np.maximum(starts, before), 0)), 1)
 
 
 def _competing(flows: Flows, rows: Any, ends_ns: Any, competing: Sequence[int]) -> list[Metric]:

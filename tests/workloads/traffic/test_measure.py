@@ -183,6 +183,16 @@ def test_utilisation_is_of_links_between_switches_too() -> None:
     assert "utilisation" not in values(flows, results, busiest=busiest)
 
 
+def test_the_rate_of_a_qp_counts_a_time_once_whose_flows_wait_for_each_other() -> None:
+    """Two of one QP end one behind the other, and one begins later; another QP has one flow."""
+    flows = pair([1000, 1000, 2000, 4000], [0, 0, 30, 0])
+    flows["src"] = [2, 2, 2, 0]
+    results = done(flows, [10, 20, 50, 40])
+    rates = measure._rates(flows, results.rows, results.rows["finish_ns"])
+    assert rates == [4000 * 8e9 / 40, 4000 * 8e9 / 40]
+    assert values(flows, results, fair=True)["fairness"] == 1
+
+
 def test_fairness_is_between_qps() -> None:
     flows = pair([1000, 1000, 1000, 1000])
     flows["qp"] = [0, 1, 0, 1]
