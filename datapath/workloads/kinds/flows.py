@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
@@ -84,16 +84,21 @@ class PoissonFlows(Traffic):
         return {"completion": True}
 
     def table(self, ctx: RunContext) -> Flows:
+        import numpy as np
+
         from datapath.workloads.traffic import schedules, sizes
 
         p = self.common
         assert isinstance(p, FlowsParams)
         hosts = len(ctx.network.hosts)
-        if p.between == "any":
-            destinations = [[d for d in range(hosts) if d != s] for s in range(hosts)]
-        else:
-            pairs = dict(pair_indices(ctx))
-            destinations = [[pairs[s]] if s in pairs else [] for s in range(hosts)]
+        servers = dict(pair_indices(ctx)) if p.between == "pairs" else None
+        every = np.arange(hosts)
+
+        def destinations(host: int) -> Any:
+            if servers is None:
+                return np.delete(every, host)
+            return [servers[host]] if host in servers else []
+
         flows = schedules.poisson(
             sizes.named(p.sizes, ctx.folder),
             hosts=hosts,

@@ -25,6 +25,7 @@ from datapath.workloads.traffic.groups import FlowGroup, Phase
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
     from datapath.workloads.traffic.orders import Plan
+    from datapath.workloads.traffic.qps import QpNumbers
 
 
 class TrafficGroupsParams(TrafficParams):
@@ -189,6 +190,7 @@ class TrafficGroups(Traffic):
         import numpy as np
 
         from datapath.fabric import flows as table
+        from datapath.workloads.traffic.qps import QpNumbers
 
         about = [event for event in ctx.events if event.about_flows]
         events = sorted((e for e in about if e.when is None), key=lambda event: event.time)
@@ -197,10 +199,10 @@ class TrafficGroups(Traffic):
         planned = self.params.planned(about)
         parts: list[Flows] = []
         of_group, rounds = [], 0
-        next_qp: Counter[tuple[int, int]] = Counter()
+        numbers = QpNumbers()
         for index, group in enumerate(self.params.flows):
             when = self._phases(index, [] if group.name in planned else events)
-            part = self._rows(ctx, index, when, next_qp) if when else table.empty(0)
+            part = self._rows(ctx, index, when, numbers) if when else table.empty(0)
             times = 1
             if group.name in planned and self.params.begins_anew(group):
                 times += sum(group.name in (event.start or ()) for event in about)
@@ -214,8 +216,8 @@ class TrafficGroups(Traffic):
             rounds = max(rounds, int(part["tag"].max(initial=0)) + 1)
             parts.append(part)
             of_group.append(np.full(len(part), index))
-            for pair in {(int(row["src"]), int(row["dst"])) for row in part}:
-                next_qp[pair] += group.qps or (8 if group.distribution else group.count)
+            named = group.pairs() if group.distribution is None else None
+            numbers.take(part, group.qps_of_pair, named)
         whole = np.concatenate(parts)
         order = np.argsort(whole["start_ns"], kind="stable")
         place = np.argsort(order)
@@ -283,13 +285,13 @@ class TrafficGroups(Traffic):
         return when if stopped is None else groups.without(when, stopped, groups.FOR_EVER_NS)
 
     def _rows(
-        self, ctx: RunContext, index: int, when: Sequence[Phase], first_qp: Counter[tuple[int, int]]
+        self, ctx: RunContext, index: int, when: Sequence[Phase], numbers: QpNumbers
     ) -> Flows:
         from datapath.workloads.traffic import sizes
 
         group = self.params.flows[index]
         if group.distribution is None:
-            return groups.rows(group, when, first_qp)
+            return groups.rows(group, when, numbers)
         rates = (
             [float(group.rate)] * len(ctx.network.hosts)
             if group.rate
@@ -301,4 +303,4 @@ class TrafficGroups(Traffic):
             len(ctx.network.hosts),
             groups.group_seed(ctx.table_seed, index),
         )
-        return groups.drawn_rows(group, when, first_qp, drawing)
+        return groups.drawn_rows(group, when, numbers, drawing)

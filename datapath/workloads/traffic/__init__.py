@@ -4,6 +4,7 @@
 sizes.py      distributions of flow sizes, published ones among them (cdf/)
 groups.py     groups of flows of an experiment file, as rows; rows_file.py: a table of the user's
 schedules.py  traffic tables from a seed: Poisson arrivals, incast, permutation, streams
+qps.py        which QPs the flows of a pair of hosts take
 live.py       the generator (C, in this folder) on the hosts of a network
 simulated.py  the same table in a simulated network
 stalls.py     live hosts that stand still for a while; watching.py: events on a condition

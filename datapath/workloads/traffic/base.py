@@ -355,5 +355,5 @@ def _own_tcp(ctx: RunContext) -> str | None:
 
 def pair_indices(ctx: RunContext) -> list[tuple[int, int]]:
     """The network's pairs as host indices."""
-    names = [host.name for host in ctx.network.hosts]
-    return [(names.index(a.name), names.index(b.name)) for a, b in ctx.network.pairs]
+    number = {host.name: index for index, host in enumerate(ctx.network.hosts)}
+    return [(number[a.name], number[b.name]) for a, b in ctx.network.pairs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +27,7 @@ from datapath.workloads.traffic.sizes import Sizes, SizesName, named
 
 if TYPE_CHECKING:
     from datapath.fabric.flows import Flows
+    from datapath.workloads.traffic.qps import QpNumbers
 
 _HOSTS_MAX = 65536
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
@@ -198,6 +199,11 @@ class FlowGroup(BaseModel):
         of_times = self.rate is not None or self.distribution is not None or self.repeat > 1
         return not of_times and self.after is None
 
+    @property
+    def qps_of_pair(self) -> int:
+        """QPs of a pair of hosts, for each time that it is named."""
+        return self.count if self.distribution is None else self.qps or 8
+
     def pairs(self) -> list[tuple[int, int]]:
         """(source, destination) of its flows."""
         return [(int(source), int(target)) for source, target in self._paired()]
@@ -265,7 +271,8 @@ def most_flows(group: FlowGroup, duration_ns: int) -> int:
 def _expected_flows(group: FlowGroup, duration_ns: int) -> int:
     if group.rate is None or group.distribution is None or group.file is not None:
         return 0
-    senders = {one for one in group.senders if set(group.receivers) - {one}}
+    to = set(group.receivers)
+    senders = {one for one in group.senders if len(to) > 1 or one not in to}
     offered_bytes = (end_of(group, duration_ns) - group.start) * group.rate / 8e9
     mean_bytes = named(group.distribution, Path()).mean_bytes
     return math.ceil(len(senders) * offered_bytes / mean_bytes)
@@ -284,19 +291,17 @@ class Drawing:
     seed: int
 
 
-def rows(group: FlowGroup, when: Sequence[Phase], first_qp: Mapping[tuple[int, int], int]) -> Flows:
+def rows(group: FlowGroup, when: Sequence[Phase], numbers: QpNumbers) -> Flows:
     """The flows of a group that draws nothing, ordered; tag: the phase that a flow began in.
 
-    first_qp: number of the first QP of the group between two hosts.
+    numbers: of the QPs that pairs of hosts have in the groups before.
     """
     import numpy as np
 
     from datapath.fabric import flows as table
 
     parts = []
-    flows = [
-        (pair, first_qp[pair] + index) for pair in group.pairs() for index in range(group.count)
-    ]
+    flows = list(numbers.of_each(group.pairs(), group.count))
     if group.rate is not None:
         gap_ns = group.size * 8e9 / group.rate
         flows_starts = _paced(when, gap_ns, len(flows))
@@ -362,10 +367,7 @@ def with_held(part: Flows, times: int) -> Flows:
 
 
 def drawn_rows(
-    group: FlowGroup,
-    when: Sequence[Phase],
-    first_qp: Mapping[tuple[int, int], int],
-    drawing: Drawing,
+    group: FlowGroup, when: Sequence[Phase], numbers: QpNumbers, drawing: Drawing
 ) -> Flows:
     """The flows of a group with a distribution, ordered; tag: the phase that a flow began in."""
     import numpy as np
@@ -373,7 +375,7 @@ def drawn_rows(
     from datapath.workloads.traffic import schedules
 
     begin, end = when[0].begin_ns, max(phase.end_ns for phase in when)
-    to = {source: [h for h in group.receivers if h != source] for source in group.senders}
+    senders, receivers = set(group.senders), np.array(group.receivers)
     flows = schedules.poisson(
         drawing.sizes,
         hosts=drawing.hosts,
@@ -381,14 +383,13 @@ def drawn_rows(
         rates_bps=drawing.rates_bps,
         duration_ns=end - begin,
         seed=drawing.seed,
-        qps=group.qps or 8,
-        destinations=[to.get(host, []) for host in range(drawing.hosts)],
+        qps=group.qps_of_pair,
+        destinations=lambda host: receivers[(receivers != host) & (host in senders)],
     )
     flows["start_ns"] += np.uint64(begin)
     flows["message_bytes"] = np.minimum(flows["bytes"], group.size)
     flows["depth"], flows["dscp"] = group.depth, group.dscp
-    for (source, target), qp in first_qp.items():
-        flows["qp"][(flows["src"] == source) & (flows["dst"] == target)] += np.uint32(qp)
+    flows["qp"] += numbers.next(flows["src"], flows["dst"])
     of_phase = np.full(len(flows), -1)
     for number, phase in enumerate(when):
         within = (flows["start_ns"] >= phase.begin_ns) & (flows["start_ns"] < phase.end_ns)

@@ -7,7 +7,7 @@ own, so that when it sends how much does not depend on how many other hosts ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from datapath.errors import LocalError
 from datapath.fabric import flows as table
 from datapath.workloads.traffic.base import too_many
+from datapath.workloads.traffic.qps import in_turn
 from datapath.workloads.traffic.sizes import Sizes
 
 Pairs = Sequence[tuple[int, int]]
@@ -63,15 +64,15 @@ def poisson(
     duration_ns: int,
     seed: int,
     qps: int,
-    destinations: Sequence[Sequence[int]],
+    destinations: Callable[[int], Sequence[int]],
 ) -> table.Flows:
     """Flows that arrive at each source as a Poisson process.
 
     load: payload offered by each source, as a share of rates_bps, the rate of its link; that is
-    the artefact's definition.  destinations: for each host those it sends to, evenly chosen; a
+    the artefact's definition.  destinations: of a host, those it sends to, evenly chosen; a
     host without any sends nothing.  qps: the flows of a pair take so many QPs in turn.
     """
-    senders = [host for host in range(hosts) if destinations[host]]
+    senders = [host for host in range(hosts) if len(destinations(host))]
     gaps_ns = {host: sizes.mean_bytes * 8 * 1e9 / (load * rates_bps[host]) for host in senders}
     expected = sum(duration_ns / gap_ns for gap_ns in gaps_ns.values())
     if wrong := too_many(expected):
@@ -83,11 +84,11 @@ def poisson(
         flows["start_ns"] = starts
         flows["src"] = source
         choose = generator(seed, _DESTINATIONS, source)
-        flows["dst"] = choose.choice(np.asarray(destinations[source]), len(starts))
+        flows["dst"] = choose.choice(np.asarray(destinations(source)), len(starts))
         flows["bytes"] = sizes.draw(generator(seed, _SIZES, source), len(starts))
         parts.append(flows)
     whole = table.join(parts)
-    whole["qp"] = _in_turn(whole, qps)
+    whole["qp"] = in_turn(whole, qps)
     return whole
 
 
@@ -102,18 +103,6 @@ def _arrivals(rng: np.random.Generator, gap_ns: float, duration_ns: int) -> Any:
         at = float(instants[-1])
     whole = np.concatenate(pieces) if pieces else np.empty(0)
     return whole[whole < duration_ns].astype(np.uint64)
-
-
-def _in_turn(flows: table.Flows, qps: int) -> Any:
-    """For each flow how many of its pair are before it, modulo qps."""
-    pair = flows["src"].astype(np.uint64) << np.uint64(32) | flows["dst"]
-    order = np.argsort(pair, kind="stable")
-    ordered = pair[order]
-    first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else ordered
-    start = np.maximum.accumulate(np.where(first, np.arange(len(ordered)), 0))
-    count = np.empty(len(flows), np.uint32)
-    count[order] = np.arange(len(ordered)) - start
-    return count % qps
 
 
 def incast(

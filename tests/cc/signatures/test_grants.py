@@ -64,7 +64,7 @@ def slowdown_p99(algorithm: CompiledAlgorithm, dscp: int, **network: Any) -> tup
         duration_ns=10 * MS,
         seed=1,
         qps=8,
-        destinations=[[to for to in range(hosts) if to != host] for host in range(hosts)],
+        destinations=lambda host: [to for to in range(hosts) if to != host],
     )
     small = rows["bytes"] <= SMALL
     rows["dscp"][small] = dscp

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -21,8 +22,9 @@ from datapath.native import paths
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
-from datapath.workloads.traffic import base, groups
+from datapath.workloads.traffic import base, groups, sizes
 from datapath.workloads.traffic.groups import FlowGroup, Phase
+from datapath.workloads.traffic.qps import QpNumbers
 from tests.workloads.conftest import RunWorkload
 from tests.workloads.test_perftest import environments, values
 
@@ -97,9 +99,17 @@ def test_hosts_are_numbers_ranges_and_lists() -> None:
 # --- rows ----------------------------------------------------------------------------------------
 
 
+def four_before() -> QpNumbers:
+    """Host 0 has four QPs to host 1."""
+    numbers, flows = QpNumbers(), table.empty(1)
+    flows["dst"] = 1
+    numbers.take(flows, 4)
+    return numbers
+
+
 def rows(when: list[Phase], **section: Any) -> table.Flows:
     made = group(**section)
-    return groups.rows(made, when, dict.fromkeys(made.pairs(), 4))
+    return groups.rows(made, when, four_before())
 
 
 def test_endless_flows_have_a_row_for_each_phase() -> None:
@@ -111,6 +121,44 @@ def test_endless_flows_have_a_row_for_each_phase() -> None:
     assert flows["cc"].tolist() == [1, 1, 2, 2]
     assert flows["tag"].tolist() == [0, 0, 1, 1]
     assert (flows["bytes"] == table.UNTIL_STOP).all()
+
+
+def test_a_pair_that_is_named_twice_has_twice_as_many_qps() -> None:
+    made = group(**{"from": [0, 2, 0], "to": 1, "count": 2, "bytes": 1})
+    numbers = four_before()
+    flows = groups.rows(made, [Phase(0, MS)], numbers)
+    of_host = {host: sorted(flows["qp"][flows["src"] == host].tolist()) for host in (0, 2)}
+    assert of_host == {0: [4, 5, 6, 7], 2: [0, 1]}
+    numbers.take(flows, made.qps_of_pair, made.pairs())
+    assert numbers.next([0, 2, 1], [1, 1, 0]).tolist() == [8, 2, 0]
+
+
+def test_drawn_flows_take_qps_behind_those_of_earlier_groups() -> None:
+    """The same flows as without them, whatever the earlier groups have."""
+    made = group(**{"from": "0-3", "to": "0-3", "distribution": "1KiB", "rate": "10mbit"})
+    drawing = groups.Drawing(sizes.named("1KiB", FilePath()), [1e7] * 4, 4, seed=1)
+    when, numbers = [Phase(0, 100 * MS)], four_before()
+    first = groups.drawn_rows(made, when, QpNumbers(), drawing)
+    second = groups.drawn_rows(made, when, numbers, drawing)
+    behind = (first["src"] == 0) & (first["dst"] == 1)
+    assert behind.any()
+    assert (second["qp"] - first["qp"] == 4 * behind).all()
+    numbers.take(second, made.qps_of_pair)
+    assert numbers.next([0, 3, 2], [1, 2, 2]).tolist() == [12, 8, 0]
+
+
+def test_many_hosts_that_send_to_each_other_need_no_list_of_pairs() -> None:
+    hosts = 3000
+    made = group(**{"from": "0-2999", "to": "0-2999", "distribution": "1KiB", "rate": "1mbit"})
+    drawing = groups.Drawing(sizes.named("1KiB", FilePath()), [1e6] * hosts, hosts, seed=1)
+    tracemalloc.start()
+    try:
+        flows = groups.drawn_rows(made, [Phase(0, 10 * MS)], QpNumbers(), drawing)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(np.unique(flows["src"])) > 2000
+    assert peak < 4 * hosts**2
 
 
 def test_flows_of_bytes_begin_with_a_phase_and_no_other() -> None:
