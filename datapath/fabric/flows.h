@@ -22,6 +22,7 @@
 #define DP_FLOW_ABI 4
 #define DP_FLOW_UNTIL_STOP UINT64_MAX
 #define DP_FLOW_MESSAGE_MAX (1ULL << 30)
+#define DP_FLOW_DEPTH_MAX (1 << 20)
 
 /* One flow: messages of one size from src to dst. */
 struct dp_flow {

@@ -42,6 +42,7 @@ Flows: TypeAlias = "np.ndarray[Any, np.dtype[np.void]]"
 ABI = 4  # DP_FLOW_ABI
 UNTIL_STOP = 2**64 - 1  # DP_FLOW_UNTIL_STOP
 MESSAGE_MAX = 2**30  # DP_FLOW_MESSAGE_MAX
+DEPTH_MAX = 2**20  # DP_FLOW_DEPTH_MAX
 ANY_HOST = 2**32 - 1
 
 RDMA_WRITE, SEND, RDMA_READ = 0, 2, 4
@@ -168,6 +169,7 @@ def faults(flows: Flows, hosts: int) -> list[tuple[np.ndarray[Any, np.dtype[np.b
         (flows["src"] == flows["dst"], "src and dst are the same host"),
         (flows["bytes"] == 0, "bytes is 0: a flow has at least one"),
         (flows["depth"] == 0, "depth is 0: at least one message is outstanding"),
+        (flows["depth"] > DEPTH_MAX, "at most 2^20 messages are outstanding"),
         (until_stop & ~stops, "it has no end: give bytes or stop_ns"),
         (until_stop & one_message, "a flow until stop_ns needs message_bytes"),
         (stops & (flows["stop_ns"] <= flows["start_ns"]), "stop_ns is not after start_ns"),

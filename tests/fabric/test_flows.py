@@ -50,7 +50,12 @@ def told_by_c(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
             size = f"sizeof(((struct {struct} *)0)->{name})"
             lines.append(f'printf("{struct}.{name} %zu\\n", {member});')
             lines.append(f'printf("{struct}.{name}.size %zu\\n", {size});')
-    for constant in ("DP_LATENCY_BUCKETS", "DP_LATENCY_SUB_BITS", "DP_FLOW_ABI"):
+    for constant in (
+        "DP_LATENCY_BUCKETS",
+        "DP_LATENCY_SUB_BITS",
+        "DP_FLOW_ABI",
+        "DP_FLOW_DEPTH_MAX",
+    ):
         lines.append(f'printf("{constant} %d\\n", (int){constant});')
     for constant in ("DP_FLOW_UNTIL_STOP", "DP_FLOW_MESSAGE_MAX"):
         lines.append(f'printf("{constant} %llu\\n", (unsigned long long){constant});')
@@ -103,6 +108,7 @@ def test_constants_are_those_of_c(told_by_c: dict[str, int]) -> None:
     assert told_by_c["DP_FLOW_ABI"] == ft.ABI
     assert told_by_c["DP_FLOW_UNTIL_STOP"] == ft.UNTIL_STOP
     assert told_by_c["DP_FLOW_MESSAGE_MAX"] == ft.MESSAGE_MAX
+    assert told_by_c["DP_FLOW_DEPTH_MAX"] == ft.DEPTH_MAX
     for name, magic in [("TABLE", ft.TABLE_MAGIC), ("REPORT", ft.REPORT_MAGIC)]:
         assert re.search(rf'#define DP_FLOW_{name}_MAGIC\s+"{magic.decode()}"', HEADER.read_text())
 
@@ -149,6 +155,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ({"dst": 0}, "same host"),
         ({"bytes": 0}, "at least one"),
         ({"depth": 0}, "depth is 0"),
+        ({"depth": 2**20 + 1}, r"at most 2\^20 messages"),
         ({"bytes": ft.UNTIL_STOP, "message_bytes": 1}, "has no end"),
         ({"bytes": ft.UNTIL_STOP, "stop_ns": 10**9}, "needs message_bytes"),
         ({"stop_ns": 1}, "not after start_ns"),

@@ -50,6 +50,9 @@ def test_ranks_share_no_afxdp_port(run: RunWorkload) -> None:
 
 def test_wrong_parameters_and_results() -> None:
     params = REGISTRY["mpi"].Params
+    with pytest.raises(ValueError, match="size is 100 bytes: allreduce sums doubles"):
+        MpiParams(test="allreduce", size=100)
+    assert MpiParams(test="latency", size=100).size == 100
     with pytest.raises(ValueError, match="cannot share evenly"):
         MpiParams(ranks=3).check_hosts(["host0", "host1"])
     with pytest.raises(RunFailed, match="no result"):

@@ -30,6 +30,7 @@ from datapath.workloads.programs import Programs, WorkloadParams, refuse_own_por
 
 _FOLDER = Path(__file__).parents[1] / "mpi"
 _POLL_S = 0.01
+_DOUBLE_BYTES = 8
 
 
 class MpiParams(WorkloadParams):
@@ -52,6 +53,14 @@ class MpiParams(WorkloadParams):
     extra: list[str] = Field(
         default_factory=list, description="More command-line arguments for mpirun."
     )
+
+    @pydantic.model_validator(mode="after")
+    def _whole(self) -> MpiParams:
+        if self.test == "allreduce" and self.size % _DOUBLE_BYTES:
+            raise ValueError(
+                f"size is {self.size} bytes: allreduce sums doubles, of {_DOUBLE_BYTES} bytes each"
+            )
+        return self
 
     def check_hosts(self, names: Sequence[str]) -> None:
         if self.ranks % len(names):

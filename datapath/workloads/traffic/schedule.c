@@ -68,6 +68,8 @@ static const char *fault_of(const struct run *run, const struct dp_flow *row)
 		return "src and dst are not two of the hosts";
 	if (!row->bytes || !row->depth)
 		return "bytes or depth is 0";
+	if (row->depth > DP_FLOW_DEPTH_MAX)
+		return "depth is above 2^20";
 	if (row->bytes == DP_FLOW_UNTIL_STOP && (!row->stop_ns || !row->message_bytes))
 		return "it has no end, or no message size";
 	if (message > DP_FLOW_MESSAGE_MAX)

@@ -129,6 +129,8 @@ def read(path: Path) -> Sizes:
             f"flow sizes {path}: a CDF goes from 0 to 100 %",
             hint="one point a line: bytes, and the percentage of flows that are not larger",
         )
+    if points[-1][0] < 1:
+        raise LocalError(f"flow sizes {path}: all flows would be empty; one has at least 1 byte")
     return Sizes(
         path.stem, tuple(size for size, _ in points), tuple(share / 100 for _, share in points)
     )

@@ -539,6 +539,7 @@ def test_damaged_tables_are_refused(tmp_path: FilePath) -> None:
     for name, value, what in [
         ("src", 2, "flow 1: src and dst"),
         ("bytes", 0, "flow 1: bytes or depth"),
+        ("depth", 2**31 + 1, "flow 1: depth is above 2^20"),
         ("bytes", 2**33, "flow 1: a message is at most 1 GiB"),
         ("opcode", 9, "flow 1: opcode"),
         ("bytes", table.UNTIL_STOP, "flow 1: it has no end"),

@@ -97,6 +97,7 @@ def test_what_names_no_sizes(written: Any) -> None:
         ("", "from 0 to 100"),
         ("10 0\n20 90\n", "from 0 to 100"),
         ("10 5\n20 100\n", "from 0 to 100"),
+        ("0 0\n0 100\n", "all flows would be empty"),
         ("10 0\n9 100\n", ":2: shares have to grow .*, and sizes must not fall"),
         ("10 0\n20 50\n30 40\n", ":3: shares have to grow"),
         ("10 0\nx 100\n", ":2: 'x 100' is not two numbers"),
