@@ -266,12 +266,16 @@ def _place(
     ctx: RunContext, parts: Sequence[_Part], flows: table.Flows
 ) -> Callable[[int], tuple[Path, int, Mapping[int, int]]]:
     """For OrderFifos: where a row of the whole table is."""
-    hosts, logs = list(ctx.network.hosts), ctx.logs.resolve()
+    logs = ctx.logs.resolve()
+    fifos = [[logs / part.orders(host) for host in ctx.network.hosts] for part in parts]
+    of_part, place_there = np.empty(len(flows), np.int64), np.empty(len(flows), np.int64)
+    for number, part in enumerate(parts):
+        of_part[part.rows], place_there[part.rows] = number, np.arange(len(part.rows))
+    sources = flows["src"]
 
     def place(row: int) -> tuple[Path, int, Mapping[int, int]]:
-        part = next(part for part in parts if row in part.rows)
-        fifo = logs / part.orders(hosts[int(flows["src"][row])])
-        return fifo, int(np.searchsorted(part.rows, row)), part.numbers
+        number = of_part[row]
+        return fifos[number][sources[row]], int(place_there[row]), parts[number].numbers
 
     return place
 

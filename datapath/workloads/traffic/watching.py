@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import operator
 import os
 import select
 import threading
@@ -22,6 +24,7 @@ from datapath.workloads.programs import Program
 from datapath.workloads.traffic.stalls import Stalls, beside
 
 _LOOK_S = 0.001
+_at_ns = operator.attrgetter("at_ns")
 
 
 class OrderFifos:
@@ -36,7 +39,7 @@ class OrderFifos:
     ) -> None:
         self._paths, self._place = paths, place
         self._fds: dict[Path, int] = {}
-        self._waiting: dict[Path, bytes] = {}
+        self._waiting: dict[Path, bytearray] = {path: bytearray() for path in paths}
 
     def __enter__(self) -> OrderFifos:
         for path in self._paths:
@@ -56,18 +59,23 @@ class OrderFifos:
         return any(self._waiting.values())
 
     def give(self, orders: Sequence[OrderFlow]) -> None:
-        """Write orders, and those that found no room before."""
+        """Write orders, and those that found no room before; the first ones go at once."""
         for order in orders:
             path, row, numbers = self._place(order.flow)
+            waiting = self._waiting[path]
             record = np.array((row, order.what, numbers.get(order.cc, 0), 0), ORDER_DTYPE)
-            self._waiting[path] = self._waiting.get(path, b"") + record.tobytes()
-        for path, left in self._waiting.items():
-            with contextlib.suppress(BlockingIOError):
-                while left:
-                    # So many bytes are written whole or not at all.
-                    done = os.write(self._fds[path], left[: select.PIPE_BUF])
-                    left = left[done:]
-            self._waiting[path] = left
+            waiting += record.tobytes()
+            if len(waiting) % select.PIPE_BUF == 0:
+                self._write(path)
+        for path in self._paths:
+            self._write(path)
+
+    def _write(self, path: Path) -> None:
+        left = self._waiting[path]
+        with contextlib.suppress(BlockingIOError):
+            while left:
+                # So many bytes are written whole or not at all.
+                del left[: os.write(self._fds[path], left[: select.PIPE_BUF])]
 
 
 @contextlib.contextmanager
@@ -94,7 +102,7 @@ def watched(
             while (_goes_on(watch, given) or fifos.full) and not over.wait(_LOOK_S):
                 _look(ctx, watch, zero_ns, results(), stalls)
                 now_ns = time.monotonic_ns() - zero_ns
-                due = sum(one.at_ns <= now_ns for one in watch.orders)
+                due = bisect.bisect_right(watch.orders, now_ns, given, key=_at_ns)
                 fifos.give(watch.orders[given:due])
                 given = due
 

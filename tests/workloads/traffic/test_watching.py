@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+import numpy as np
 import pytest
 
 from datapath.cc.spec import HostCc
+from datapath.fabric.changes import OrderFlow
+from datapath.fabric.flows import CC, HOLD, ORDER_DTYPE
 from datapath.lanes.event_spec import Event
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.sim import SimNetwork
@@ -22,6 +25,7 @@ from datapath.verbs.launch import device_environment
 from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
+from datapath.workloads.traffic.watching import OrderFifos
 from tests.processes import state_of
 from tests.waiting import wait_until
 
@@ -124,6 +128,53 @@ def test_live(tmp_path: FilePath) -> None:
         outcome = run(network, tmp_path)
         check(outcome, network)
     assert not list(tmp_path.glob("*.progress"))
+
+
+def test_orders_go_while_others_are_still_made(tmp_path: FilePath) -> None:
+    """To two programs: each has its own rows, in their order, and the first ones at once."""
+    fifos = [tmp_path / "a", tmp_path / "b"]
+    got: list[bytes] = [b"", b""]
+    early: list[int] = []
+    readers: list[int] = []
+
+    def take() -> None:
+        for number, reader in enumerate(readers):
+            with contextlib.suppress(BlockingIOError):
+                while more := os.read(reader, 1 << 16):
+                    got[number] += more
+
+    def place(row: int) -> tuple[FilePath, int, dict[int, int]]:
+        take()
+        early.append(len(got[0]))
+        return fifos[row % 2], row // 2, {7: 1}
+
+    orders = [OrderFlow(0, row, CC if row % 3 else HOLD, 7) for row in range(9001)]
+    with OrderFifos(fifos, place) as given, contextlib.ExitStack() as opened:
+        for fifo in fifos:
+            readers.append(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
+            opened.callback(os.close, readers[-1])
+        given.give(orders)
+        take()
+        assert not given.full
+    assert early[-1] > 0
+    for number in range(2):
+        wanted = [(o.flow // 2, o.what, 1, 0) for o in orders if o.flow % 2 == number]
+        assert np.frombuffer(got[number], ORDER_DTYPE).tolist() == wanted
+
+
+def test_orders_wait_for_room(tmp_path: FilePath) -> None:
+    fifo = tmp_path / "a"
+    orders = [OrderFlow(0, row, HOLD) for row in range(9001)]
+    with OrderFifos([fifo], lambda row: (fifo, row, {})) as given:
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        given.give(orders)
+        got = b""
+        while given.full:
+            got += os.read(reader, 1 << 16)
+            given.give([])
+        got += os.read(reader, 1 << 16)
+        os.close(reader)
+    assert np.frombuffer(got, ORDER_DTYPE)["row"].tolist() == list(range(9001))
 
 
 KILLED = """\
