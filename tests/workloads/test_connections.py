@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 
 from datapath.errors import RunFailed
 from datapath.lanes.netns import NetnsNetwork
+from datapath.native import paths
 from datapath.verbs.launch import device_environment
 from datapath.workloads.kinds.connections import outcome
 from tests.workloads.conftest import RunWorkload
@@ -27,6 +29,31 @@ def test_forty_connections(run: RunWorkload, network: NetnsNetwork, port: str) -
     assert values["connections_lost"] == values["connections_left"] == 0
     assert values["connection_rate"] > 0
     assert len(done.samples["latency_ns"]) == 40
+
+
+FORGETS_ONE = """\
+#!/bin/sh
+[ $1 = client ] && set -- client $2 $3 $(($4 - 1)) $5
+exec {program} "$@"
+"""
+
+
+def test_a_connection_of_which_the_server_never_hears_is_lost(
+    run: RunWorkload,
+    network: NetnsNetwork,
+    tmp_path: FilePath,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client makes one less: the server does not wait for it until the time is over."""
+    forgets = tmp_path / "forgets-one"
+    forgets.write_text(FORGETS_ONE.format(program=paths.connections_program()))
+    forgets.chmod(0o755)
+    monkeypatch.setattr(paths, "connections_program", lambda: forgets)
+    devices = [device_environment("dp0", f"udp:{h.endpoint.ipv4}") for h in network.hosts]
+    done = run("connections", device="dp", device_env=devices, count=5, at_a_time=2, timeout_s=100)
+    values = {metric.name: metric.value for metric in done.metrics}
+    assert values["connections_lost"] == 1
+    assert values["connections_left"] == 0
 
 
 def report(**changes: Any) -> dict[str, Any]:

@@ -8,6 +8,9 @@
  * The client sends one message on each connection before it disconnects.  Each end prints one
  * line of JSON once COUNT connections have ended or failed.  left: connections that are still
  * open, and descriptors beyond those that were open after the first connection.
+ *
+ * The server never hears of a connection that was lost on the way to it.  So SIGTERM tells it that
+ * the client is done: it gives what is under way TIMEOUT_MS, and prints its line.
  */
 #include "posix/clock.h"
 #include "posix/number.h"
@@ -17,10 +20,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TIMEOUT_MS = 5000, BACKLOG = 128, MESSAGE = 64, DEPTH = 4, COUNT_MAX = 1000000 };
 
@@ -28,7 +33,8 @@ struct connection {
 	struct rdma_cm_id *id;
 	struct ibv_mr *mr;
 	double started_s;
-	bool used;
+	int number; /* of the connections of this end; also in its work requests */
+	bool failed;
 	char buffer[MESSAGE];
 };
 
@@ -38,9 +44,18 @@ struct end {
 	struct ibv_cq *cq;
 	bool is_client;
 	int wanted, at_a_time, begun, made, used, ended, failed, open;
-	double *times_s;
+	double *times_s, done_s; /* done_s: when the server was told that the client is done */
+	struct connection **connection; /* by number; NULL: it is over */
 	int descriptors;
 };
+
+static volatile sig_atomic_t client_is_done;
+
+static void on_sigterm(int signal)
+{
+	(void)signal;
+	client_is_done = 1;
+}
 
 static double now_s(void)
 {
@@ -77,7 +92,7 @@ static void make_qp(struct end *e, struct connection *c)
 			 .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
-	struct ibv_recv_wr wr = { .wr_id = (uintptr_t)c, .num_sge = 1 }, *bad;
+	struct ibv_recv_wr wr = { .wr_id = (uint64_t)c->number, .num_sge = 1 }, *bad;
 	struct ibv_sge sge = { .addr = (uintptr_t)c->buffer, .length = MESSAGE };
 
 	if (!e->cq)
@@ -96,7 +111,7 @@ static void send_message(struct connection *c)
 	struct ibv_sge sge = { .addr = (uintptr_t)c->buffer,
 			       .length = MESSAGE,
 			       .lkey = c->mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = (uintptr_t)c,
+	struct ibv_send_wr wr = { .wr_id = (uint64_t)c->number,
 				  .sg_list = &sge,
 				  .num_sge = 1,
 				  .opcode = IBV_WR_SEND,
@@ -106,15 +121,26 @@ static void send_message(struct connection *c)
 	must(ibv_post_send(c->id->qp, &wr, &bad), "ibv_post_send");
 }
 
-static struct connection *begin(struct rdma_cm_id *id)
+static struct connection *begin(struct end *e, struct rdma_cm_id *id)
 {
 	struct connection *c = calloc(1, sizeof(*c));
 
 	must(!c, "calloc");
 	c->id = id;
 	c->started_s = now_s();
+	c->number = e->begun++;
+	e->connection[c->number] = c;
+	e->open++;
 	id->context = c;
 	return c;
+}
+
+/* A connection counts once, whatever else happens to it. */
+static void fail(struct end *e, struct connection *c)
+{
+	if (!c->failed)
+		e->failed++;
+	c->failed = true;
 }
 
 static void end_of(struct end *e, struct connection *c)
@@ -124,6 +150,7 @@ static void end_of(struct end *e, struct connection *c)
 	if (c->mr)
 		ibv_dereg_mr(c->mr);
 	rdma_destroy_id(c->id);
+	e->connection[c->number] = NULL;
 	free(c);
 	e->open--;
 }
@@ -133,11 +160,9 @@ static void connect_one(struct end *e)
 	struct rdma_cm_id *id;
 
 	must(rdma_create_id(e->channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
-	begin(id);
+	begin(e, id);
 	must(rdma_resolve_addr(id, NULL, (struct sockaddr *)&e->peer, TIMEOUT_MS),
 	     "rdma_resolve_addr");
-	e->begun++;
-	e->open++;
 }
 
 /* ---- events ------------------------------------------------------------------------------ */
@@ -156,9 +181,11 @@ static struct connection *on_event(struct end *e, const struct rdma_cm_event *ev
 		must(rdma_connect(c->id, &param), "rdma_connect");
 		break;
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		c = begin(event->id);
-		e->begun++;
-		e->open++;
+		if (e->begun == e->wanted) { /* of another client */
+			rdma_reject(event->id, NULL, 0);
+			break;
+		}
+		c = begin(e, event->id);
 		make_qp(e, c);
 		must(rdma_accept(c->id, &param), "rdma_accept");
 		break;
@@ -168,7 +195,7 @@ static struct connection *on_event(struct end *e, const struct rdma_cm_event *ev
 			send_message(c);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		e->ended++;
+		e->ended += !c->failed;
 		if (!e->is_client)
 			rdma_disconnect(c->id);
 		return c;
@@ -176,27 +203,11 @@ static struct connection *on_event(struct end *e, const struct rdma_cm_event *ev
 		break;
 	default:
 		fprintf(stderr, "%s, status %d\n", rdma_event_str(event->event), event->status);
-		e->failed++;
+		if (c)
+			fail(e, c);
 		return c;
 	}
 	return NULL;
-}
-
-/* Returns true if there was an event. */
-static bool take_event(struct end *e)
-{
-	struct rdma_cm_event *event;
-	struct connection *over;
-
-	if (rdma_get_cm_event(e->channel, &event))
-		return false;
-	over = on_event(e, event);
-	rdma_ack_cm_event(event);
-	if (over)
-		end_of(e, over);
-	if (e->ended == 1 && !e->descriptors)
-		e->descriptors = count_descriptors();
-	return true;
 }
 
 static void take_completions(struct end *e)
@@ -204,19 +215,40 @@ static void take_completions(struct end *e)
 	struct ibv_wc wc;
 
 	while (e->cq && ibv_poll_cq(e->cq, 1, &wc) > 0) {
-		struct connection *c = (struct connection *)(uintptr_t)wc.wr_id;
+		struct connection *c = e->connection[wc.wr_id];
 
-		if (wc.status == IBV_WC_WR_FLUSH_ERR)
+		if (!c || wc.status == IBV_WC_WR_FLUSH_ERR)
 			continue;
 		if (wc.status) {
 			fprintf(stderr, "completion: %s\n", ibv_wc_status_str(wc.status));
-			e->failed++;
-			continue;
+			fail(e, c);
+		} else {
+			e->used++;
 		}
-		e->used++;
-		if (e->is_client)
+		if (wc.status || e->is_client)
 			rdma_disconnect(c->id);
 	}
+}
+
+/*
+ * Returns true if there was an event.  Completions of before it come first: a QP takes those of
+ * its connection along when it ends.
+ */
+static bool take_event(struct end *e)
+{
+	struct rdma_cm_event *event;
+	struct connection *over;
+
+	if (rdma_get_cm_event(e->channel, &event))
+		return false;
+	take_completions(e);
+	over = on_event(e, event);
+	rdma_ack_cm_event(event);
+	if (over)
+		end_of(e, over);
+	if (e->ended == 1 && !e->descriptors)
+		e->descriptors = count_descriptors();
+	return true;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -231,6 +263,15 @@ static void tell(const struct end *e, double took_s)
 	for (i = 0; i < e->made; i++)
 		printf("%s%.0f", i ? ", " : "", 1e6 * e->times_s[i]);
 	printf("]}\n");
+}
+
+/* Returns true if all connections are over, or no others will come. */
+static bool is_over(struct end *e)
+{
+	if (client_is_done && !e->done_s)
+		e->done_s = now_s();
+	return e->ended + e->failed >= e->wanted ||
+	       (e->done_s && now_s() > e->done_s + TIMEOUT_MS / 1e3);
 }
 
 /* Reads the command line: 0 or -EINVAL. */
@@ -264,26 +305,29 @@ int main(int argc, char **argv)
 				"       dp-connections client ADDRESS PORT COUNT AT_A_TIME\n");
 		return 2;
 	}
-	e.times_s = calloc((size_t)e.wanted + 1, sizeof(double));
+	e.times_s = calloc((size_t)e.wanted, sizeof(double));
+	e.connection = calloc((size_t)e.wanted, sizeof(struct connection *));
+	must(!e.times_s || !e.connection, "calloc");
 	e.channel = rdma_create_event_channel();
-	must(!e.channel || !e.times_s, "rdma_create_event_channel");
+	must(!e.channel, "rdma_create_event_channel");
 	flags = fcntl(e.channel->fd, F_GETFL);
 	fcntl(e.channel->fd, F_SETFL, flags | O_NONBLOCK);
 	if (!e.is_client) {
 		must(rdma_create_id(e.channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
 		must(rdma_bind_addr(listener, (struct sockaddr *)&e.peer), "rdma_bind_addr");
 		must(rdma_listen(listener, BACKLOG), "rdma_listen");
-		fprintf(stderr, "listening\n");
+		signal(SIGTERM, on_sigterm);
+		fprintf(stderr, "listening, process %d\n", getpid());
 	}
 	start_s = now_s();
-	while (e.ended + e.failed < e.wanted) {
+	while (!is_over(&e)) {
 		struct pollfd wait = { .fd = e.channel->fd, .events = POLLIN };
 
 		while (e.begun < e.wanted && e.open < e.at_a_time)
 			connect_one(&e);
 		poll(&wait, 1, 1); /* completions are looked for each millisecond */
 		while (take_event(&e))
-			take_completions(&e);
+			;
 		take_completions(&e);
 	}
 	tell(&e, now_s() - start_s);

@@ -69,6 +69,8 @@ class Connections:
             words = [client.provide(program), "client", *to, str(p.at_a_time), *p.extra]
             asking = programs.start(client, "connections-client", words, named[client.name])
             told = [json.loads(programs.finish(asking, server=serving))]
+            if serving.process.poll() is None:
+                server.run(["kill", serving.errors().partition("process ")[2].split()[0]])
             told.append(json.loads(programs.finish(serving)))
         return outcome(p.count, told)
 
