@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from datapath.errors import RunFailed
 from datapath.native import paths
 from datapath.workloads import collective_times
 from datapath.workloads.base import RunContext
-from datapath.workloads.programs import Program, Programs
+from datapath.workloads.programs import Programs
 from datapath.workloads.traffic.live import DEVICE_NAMES, token_file
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def run_job(
             )
             for rank, host in enumerate(hosts)
         ]
-        _finish(programs, started)
+        programs.finish_all(started, hearsay=" told rank ")
     return [collective_times.read_report(ctx.logs, host, rank) for rank, host in enumerate(hosts)]
 
 
@@ -66,18 +65,3 @@ def _node_number(rank: int, node: int | None) -> str:
     if node is None:
         return "0"
     return "alone" if node == 1 else str(1 + rank // node)
-
-
-def _finish(programs: Programs, started: Sequence[Program]) -> None:
-    """Wait for all; of several that failed, one that saw it for itself is told."""
-    failed: list[tuple[Program, RunFailed]] = []
-    for program in started:
-        try:
-            programs.finish(program)
-        except RunFailed as error:
-            failed.append((program, error))
-            if program.process.returncode is None:
-                break  # out of time, and so are the others
-    if failed:
-        own = [error for program, error in failed if " told rank " not in program.last_words()]
-        raise (own or [error for _, error in failed])[0]

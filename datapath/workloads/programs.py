@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,6 +121,10 @@ class Program:
         """How it ended, in words."""
         return ending(self.process.returncode)
 
+    def fell_silent_ns(self) -> int:
+        """When it wrote its last words, by the clock of its logs."""
+        return max(log.stat().st_mtime_ns for log in (self.out, self.err))
+
 
 @dataclass
 class Programs:
@@ -232,6 +236,30 @@ class Programs:
             culprit = server if server is not None and server.process.poll() else program
             raise self.failed(culprit, culprit.ending())
         return program.output()
+
+    def finish_all(
+        self, programs: Sequence[Program], *, well: Collection[int] = (0,), hearsay: str = ""
+    ) -> None:
+        """Wait for all of a job; of several that failed, RunFailed tells the one that began it.
+
+        That is the one that wrote its last words first: the others fail because it does not answer
+        them.  One that still runs when the time is over is told only if none has failed before.
+        well: statuses of a good end.  hearsay: in the last words of one that another one has told;
+        it is told only if all that failed have them.
+        """
+        failed: list[tuple[Program, RunFailed]] = []
+        for program in programs:
+            try:
+                self.finish(program)
+            except RunFailed as error:
+                if program.process.returncode is None and self.remaining_s() > 0:
+                    raise  # a host is gone
+                if program.process.returncode not in well:
+                    failed.append((program, error))
+        ended = [one for one in failed if one[0].process.returncode is not None] or failed
+        own = [one for one in ended if not hearsay or hearsay not in one[0].last_words()] or ended
+        if own:
+            raise min(own, key=lambda one: one[0].fell_silent_ns())[1]
 
     def failed(self, program: Program, what: str) -> RunFailed:
         words = program.last_words()

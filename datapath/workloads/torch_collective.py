@@ -80,8 +80,7 @@ class TorchCollective:
             started = [
                 self._start(ctx, programs, rank, host, size) for rank, host in enumerate(hosts)
             ]
-            for program in started:
-                programs.finish(program)
+            programs.finish_all(started)
         times = [
             collective_times.read_report(ctx.logs, host, rank) for rank, host in enumerate(hosts)
         ]

@@ -101,7 +101,7 @@ class Training:
             )
         with Programs(ctx, self.tools, self.params.pin, busy=True) as programs:
             started = [self.start(ctx, programs, rank, host) for rank, host in enumerate(hosts)]
-            _finish(programs, started)
+            programs.finish_all(started)
         return self.outcome([_read(ctx.logs, host, rank) for rank, host in enumerate(hosts)])
 
     def start(self, ctx: RunContext, programs: Programs, rank: int, host: Host) -> Program:
@@ -165,20 +165,6 @@ class Training:
 
 def _report_name(rank: int) -> str:
     return f"training-{rank}.report"
-
-
-def _finish(programs: Programs, started: Sequence[Program]) -> None:
-    """Wait for all; of several that failed, the first is told."""
-    failed = []
-    for program in started:
-        try:
-            programs.finish(program)
-        except RunFailed as error:
-            failed.append(error)
-            if program.process.returncode is None:
-                break  # out of time, and so are the others
-    if failed:
-        raise failed[0]
 
 
 def _read(logs: Path, host: Host, rank: int) -> dict[str, Any]:

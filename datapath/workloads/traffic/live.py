@@ -150,7 +150,8 @@ def run(ctx: RunContext, flows: table.Flows, options: Options, watch: Watch) -> 
             if zero_ns is None
             else watched(ctx, watch, of_host, zero_ns, so_far, orders)
         ):
-            _finish(programs, started)
+            # Status 1: there is a report, which tells of the flows that failed.
+            programs.finish_all(started, well=(0, 1), hearsay="went away")
         end_ns = time.monotonic_ns() - (zero_ns or 0)
     for path in progress:
         path.unlink(missing_ok=True)
@@ -348,26 +349,6 @@ def _where(ctx: RunContext, hosts: Sequence[Host], part: _Part) -> list[str]:
         return [*words, "--tcp"]
     words += ["--device", DEVICE_NAMES[device]]
     return [*words, "--cm"] if device in _CM_ONLY else words
-
-
-def _finish(programs: Programs, started: Sequence[Program]) -> None:
-    """Wait for all; of several that failed, the one that knows most about it is told.
-
-    When one host fails the others only see that it went away.  Status 1 means that there is a
-    report, which tells of the flows that failed.
-    """
-    failed: list[tuple[Program, RunFailed]] = []
-    for program in started:
-        try:
-            programs.finish(program)
-        except RunFailed as error:
-            if program.process.returncode != 1:
-                failed.append((program, error))
-            if program.process.returncode is None:
-                break  # out of time, and so are the others
-    if failed:
-        own = [error for program, error in failed if "went away" not in program.last_words()]
-        raise (own or [error for _, error in failed])[0]
 
 
 def _read(ctx: RunContext, part: _Part, host: Host) -> table.FlowResults:
