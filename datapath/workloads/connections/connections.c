@@ -246,7 +246,7 @@ static bool take_event(struct end *e)
 	rdma_ack_cm_event(event);
 	if (over)
 		end_of(e, over);
-	if (e->ended == 1 && !e->descriptors)
+	if (over && !e->descriptors)
 		e->descriptors = count_descriptors();
 	return true;
 }
@@ -255,7 +255,7 @@ static bool take_event(struct end *e)
 
 static void tell(const struct end *e, double took_s)
 {
-	int left = count_descriptors() - e->descriptors, i;
+	int left = e->descriptors ? count_descriptors() - e->descriptors : 0, i;
 
 	printf("{\"made\": %d, \"used\": %d, \"ended\": %d, \"failed\": %d, \"left\": %d, "
 	       "\"seconds\": %.6f, \"times_us\": [",
