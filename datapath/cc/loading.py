@@ -87,7 +87,31 @@ def _pick(found: list[Algorithm], path: Path, class_name: str) -> Algorithm:
 
 def _load_file(path: Path) -> list[Algorithm]:
     """Run a file of the user's own and return the algorithms that it declares."""
-    file = str(foreign.expanded(path).resolve())
+    file = file_of(path)
+    with _loading, Collector(file) as collector:
+        try:
+            run_file(path, "datapath_cc")
+        except LocalError:
+            raise
+        except SyntaxError as error:
+            where = error.filename or file
+            raise located(where, error.lineno or 1, f"not Python: {error.msg}") from None
+        except RAISED as error:
+            raise _running(error, file) from error
+    return collector.found
+
+
+def file_of(path: Path) -> str:
+    """The name that a file of the user's own has for Python, as in tracebacks."""
+    return str(foreign.expanded(path).resolve())
+
+
+def run_file(path: Path, prefix: str) -> ModuleType:
+    """Run a file of the user's own as a module, which may import its neighbours.
+
+    What the file raises is raised.  LocalError: it is not there, or no text.
+    """
+    file = file_of(path)
     try:
         text = importlib.util.decode_source(foreign.read_bytes(Path(file)))
     except OSError as error:
@@ -97,20 +121,12 @@ def _load_file(path: Path) -> list[Algorithm]:
         raise
     except (SyntaxError, UnicodeDecodeError) as error:
         raise LocalError(f"{path} is not Python text: {error}") from None
-    module = ModuleType(f"datapath_cc_{Path(file).stem}")
+    module = ModuleType(f"{prefix}_{Path(file).stem}")
     module.__file__ = file
     linecache.checkcache(file)
-    with _loading, Collector(file) as collector, _importable(module, Path(file).parent):
-        try:
-            exec(compile(text, file, "exec", dont_inherit=True), vars(module))
-        except LocalError:
-            raise
-        except SyntaxError as error:
-            where = error.filename or file
-            raise located(where, error.lineno or 1, f"not Python: {error.msg}") from None
-        except RAISED as error:
-            raise _running(error, file) from error
-    return collector.found
+    with _loading, _importable(module, Path(file).parent):
+        exec(compile(text, file, "exec", dont_inherit=True), vars(module))
+    return module
 
 
 def _running(error: BaseException, file: str) -> LocalError:

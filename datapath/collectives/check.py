@@ -173,7 +173,8 @@ class _Symbols:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.part = plan.data_bytes // plan.ranks if by_parts(plan.collective) else 0
-        equal = np.full((plan.ranks, plan.ranks), self.part, np.int64)
+        peers = plan.ranks if plan.collective == "alltoall" else 0  # to which each rank has parts
+        equal = np.full((peers, peers), self.part, np.int64)
         self.parts = equal if plan.parts is None else plan.parts
         self.held = [
             [self._initial(rank, buffer) for buffer in Buffer] for rank in range(plan.ranks)

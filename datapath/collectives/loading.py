@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from datapath.cc.loading import file_of, run_file
 from datapath.cc.source import RAISED
 from datapath.collectives.trace import Algorithm, crashed, registered
 from datapath.errors import LocalError
@@ -61,16 +61,11 @@ def load(name: str, folder: Path | None = None) -> Algorithm:
 
 def _of_file(path: Path) -> list[Algorithm]:
     """The algorithms that a file declares."""
-    if not path.is_file():
-        raise LocalError(f"{path}: there is no such file")
-    file = str(path.absolute())
-    spec = importlib.util.spec_from_file_location(f"collective_{path.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    file = file_of(path)
+    registry()  # or those that the file imports first would be taken for its own
     before = dict(registered)
     try:
-        spec.loader.exec_module(module)
+        module = run_file(path, "collective")
     except LocalError:
         raise
     except RAISED as error:

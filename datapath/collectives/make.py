@@ -140,9 +140,10 @@ def make_uneven(
         raise traced.wrong("it divides parts, so they have to be of one size")
     items = parts // item_bytes
     rounds = -(-int(items.max()) // (transfer_bytes // item_bytes))
-    bounds = _Bounds.uneven(traced, items, np.full(rounds, 1 / rounds), item_bytes)
+    bounds = _Bounds.uneven(traced, items, np.ones(rounds), item_bytes)
     sizes = int(parts.sum(axis=0).max()), int(parts.sum(axis=1).max())
     made = _lay_out(_Template(traced), bounds, traced, 1, sizes[0], item_bytes, costs or Costs())
+    assert made.slot_bytes <= transfer_bytes
     return replace(made, input_bytes=sizes[1], parts=parts)
 
 
@@ -256,6 +257,19 @@ class _Template:
                 self._readers.setdefault(key, []).append(row)
 
 
+def _cut(items: Array, slices: Array) -> Array:
+    """Where each slice of so many items begins, and the last one ends; slices: their weights.
+
+    Shape (slices + 1, *items.shape).  Equal slices are cut in whole numbers: with sums of floats a
+    cut may lie an item too low, and one slice is an item larger than its share.
+    """
+    if (slices == slices[0]).all():
+        return np.multiply.outer(np.arange(len(slices) + 1), items) // len(slices)
+    cuts = np.concatenate([[0.0], np.cumsum(slices)])
+    cuts[-1] = 1.0
+    return np.asarray(np.floor(np.multiply.outer(cuts, items)).astype(np.int64))
+
+
 class _Bounds:
     """Where each chunk of each slice begins and ends, bytes.
 
@@ -274,29 +288,25 @@ class _Bounds:
     @classmethod
     def uneven(cls, traced: Trace, items: Array, slices: Array, item_bytes: int) -> _Bounds:
         """items: from each rank to each."""
-        cuts = np.concatenate([[0.0], np.cumsum(slices)])
-        cuts[-1] = 1.0
         wide = np.concatenate([items.T, items])
         first = np.cumsum(wide, axis=1) - wide
-        edges = first + np.floor(cuts[:, None, None] * wide).astype(np.int64)
+        edges = first + _cut(wide, slices)
         return cls(traced, edges[:-1], edges[1:], item_bytes)
 
     @classmethod
     def equal(cls, traced: Trace, items: int, slices: Array, item_bytes: int) -> _Bounds:
         """items: of each rank's DATA."""
         chunks = traced.chunks
-        cuts = np.concatenate([[0.0], np.cumsum(slices)])
-        cuts[-1] = 1.0
         if by_parts(traced.algorithm.collective):
             each = chunks // traced.ranks
             part = items // traced.ranks
             of_part = part * np.arange(each + 1) // each
             first = (np.arange(traced.ranks)[:, None] * part + of_part[:-1]).ravel()
             wide = np.tile(np.diff(of_part), traced.ranks)
-            edges = first + np.floor(cuts[:, None] * wide).astype(np.int64)
+            edges = first + _cut(wide, slices)
             begin, end = edges[:-1], edges[1:]
         else:
-            edges = np.floor(cuts * items).astype(np.int64)
+            edges = _cut(np.array(items), slices)
             wide = np.diff(edges)[:, None]
             marks = edges[:-1, None] + wide * np.arange(chunks + 1) // chunks
             begin, end = marks[:, :-1], marks[:, 1:]

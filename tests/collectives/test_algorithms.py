@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +50,19 @@ def test_transfers_keep_to_their_size(plan: Plan) -> None:
         params={"per_node": 1} if plan.algorithm == "two_level" else {},
     )
     assert wanted.slot_bytes <= 64
+
+
+def test_whole_transfers_are_not_cut_further() -> None:
+    """Of sizes that are multiples of a transfer no slice is larger, and none is added."""
+    for transfers in range(1, 60):
+        size = transfers * TRANSFER_BYTES
+        parts = np.full((2, 2), size)
+        for plan, senders in (
+            (make_uneven(registry()["pairwise"], parts, item_bytes=1), 2),
+            (make(registry()["tree"], 2, size, item_bytes=1), 1),
+        ):
+            assert len(plan.sends) == senders * transfers
+            assert set(plan.steps["bytes"][plan.sends]) == {TRANSFER_BYTES}
 
 
 @pytest.mark.parametrize("name", ["gather_tree", "scatter_tree"])
@@ -143,6 +158,47 @@ def test_an_algorithm_of_ones_own(tmp_path: Path) -> None:
     plan = check(make(load(str(path)), 5, 400, params={"middle": 2}))
     assert is_right(plan)
     assert "star" not in registry()
+
+
+SIBLINGS = """
+def others(plan): return [rank for rank in range(plan.ranks) if rank != plan.root]
+"""
+WITH_OTHERS = """
+from __future__ import annotations
+from dataclasses import dataclass
+from datapath.collectives import Trace, algorithm
+from datapath.collectives.algorithms.ring import ring_reduce
+from siblings_of_mine import others
+
+@dataclass
+class Edge:
+    parent: int
+    child: int
+
+@algorithm("ring", collective="broadcast")
+def mine(plan: Trace) -> None:
+    for edge in [Edge(plan.root, rank) for rank in others(plan)]:
+        plan.chunk(edge.parent, "data", 0).copy(edge.child)
+"""
+
+
+def test_a_file_of_ones_own_is_a_module_like_any(tmp_path: Path) -> None:
+    """It imports its neighbours and the toolkit's algorithms, first of all here, and they stay."""
+    (tmp_path / "siblings_of_mine.py").write_text(SIBLINGS)
+    (tmp_path / "mine.py").write_text(WITH_OTHERS)
+    program = (
+        "import sys\n"
+        "from datapath.collectives import check, load, make\n"
+        "check(make(load(sys.argv[1]), 3, 300))\n"
+        "print(load('ring').collective, *sorted(set(sys.modules) & {'siblings_of_mine'}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(tmp_path / "mine.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "allreduce\n", done
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -317,6 +318,18 @@ def test_a_step_that_waits_for_a_send_has_its_bytes_taken() -> None:
 
     plan = check(make(swap, 2, 16))
     assert all(is_right(plan, seed) for seed in range(50))
+
+
+def test_the_proof_of_a_tree_needs_no_table_of_all_pairs() -> None:
+    """A number for each two ranks would be 128 MiB here, and eight GiB for 32,768 ranks."""
+    ranks = 4096
+    plan = make(registry()["tree"], ranks, 64)
+    tracemalloc.start()
+    try:
+        check(plan)
+        assert tracemalloc.get_traced_memory()[1] < 8 * ranks**2
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_output_that_no_step_writes_is_told() -> None:
