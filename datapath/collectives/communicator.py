@@ -28,8 +28,8 @@ _LONGEST_MS = 2**31 - 1  # a time in C; some 25 days
 
 
 def in_ms(time_s: float) -> int:
-    """A time-out for C; one that is too long for it becomes the longest one."""
-    return int(min(time_s * 1000, _LONGEST_MS))
+    """A time-out for C: one that is too long becomes the longest, one that is over becomes 0."""
+    return int(max(0, min(time_s * 1000, _LONGEST_MS)))
 
 
 class Communicator:
@@ -93,7 +93,10 @@ class Communicator:
             raise what
 
     def take(self, plan: Plan) -> Any:
-        """A plan for start(), which check() has proved; it is kept until forget() or close()."""
+        """A plan for start(), which check() has proved; it is kept until forget() or close().
+
+        LocalError: it does not suit the communicator, which is as good as before.
+        """
         comm, blob = self._opened(), plan.to_bytes()
         out = ffi.new("struct dpcoll_plan **")
         error = lib.dpcoll_plan(comm, ffi.from_buffer(blob), len(blob), out)
@@ -127,7 +130,7 @@ class Communicator:
     def close(self, patience_s: float | None = None) -> None:
         """Waits for the other ranks to close theirs, unless one is gone.
 
-        patience_s: for so long; unset: meet_ms.
+        patience_s: for so long; unset: meet_ms.  Threads that wait for a collective get an error.
         """
         comm, self._comm = self._comm, ffi.NULL
         if comm and patience_s is not None:
@@ -146,6 +149,8 @@ class Communicator:
         return self._comm
 
     def _error(self, error: int) -> Exception:
+        if not self._comm:
+            return LocalError(f"rank {self.rank}: the communicator was closed meanwhile")
         text = ffi.string(lib.dpcoll_error(self._comm)).decode(errors="replace")
         what = text or os.strerror(-error)
         kind = LocalError if -error in (22, 19, 95) else RemoteError

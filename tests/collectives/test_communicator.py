@@ -7,16 +7,19 @@ import contextlib
 import select
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from datapath.collectives import Plan, check, load, make
+from datapath.collectives import Plan, Trace, algorithm, check, load, make
 from datapath.collectives.communicator import Communicator
 from datapath.errors import LocalError, RemoteError
 
@@ -168,6 +171,118 @@ def test_times_of_months_are_as_long_as_can_be(opened: Opener) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         assert ended([pool.submit(run, rank) for rank in range(2)]) == [True, True]
+
+
+def test_times_that_are_over_are_none(opened: Opener) -> None:
+    """A wait that is over before it begins looks once; a close without patience closes."""
+    plan, looked = planned("ring", 2), threading.Event()
+
+    def run(rank: int) -> bool:
+        data = np.zeros(256, np.float32)
+        comm = opened(rank, plan)
+        taken = comm.take(plan)
+        if rank == 1:
+            looked.wait(PATIENCE_S)
+        work = comm.start(taken, data.ctypes.data, items="float32")
+        ended_early = rank == 0 and (work.wait(-0.5) or work.wait(float("-inf")))
+        looked.set()
+        assert work.wait(PATIENCE_S)
+        comm.close(-0.1)
+        return not ended_early
+
+    with ThreadPoolExecutor(2) as pool:
+        assert ended([pool.submit(run, rank) for rank in range(2)]) == [True, True]
+
+
+def test_a_call_that_is_refused_harms_nobody(opened: Opener) -> None:
+    """The communicators of both ranks are as good as before."""
+    plan, wrong = planned("ring", 2), check(make(load("ring"), 2, 4096))
+
+    def run(rank: int) -> list[str]:
+        data, told = np.zeros(256, np.float32), []
+        with opened(rank, plan) as comm:
+            taken = comm.take(plan)
+            for call in (
+                lambda: comm.take(wrong),
+                lambda: comm.take(planned("ring", 3)),
+                lambda: comm.start(taken, data.ctypes.data, items="float64"),
+            ):
+                with pytest.raises(LocalError) as error:
+                    call()
+                told.append(str(error.value))
+            assert comm.start(taken, data.ctypes.data, items="float32").wait(PATIENCE_S)
+        return told
+
+    with ThreadPoolExecutor(2) as pool:
+        for told in ended([pool.submit(run, rank) for rank in range(2)]):
+            assert "transfers of 2048 bytes" in told[0]
+            assert "for 3 ranks" in told[1]
+            assert "do not suit a plan with items of 4 bytes" in told[2]
+
+
+def test_who_waits_while_another_thread_closes_is_told(opened: Opener) -> None:
+    plan, waits, closed = planned("ring", 2), threading.Event(), threading.Event()
+
+    def wait(comm: Communicator, taken: Any) -> str:
+        data = np.zeros(256, np.float32)
+        work = comm.start(taken, data.ctypes.data, items="float32")
+        waits.set()
+        with pytest.raises((LocalError, RemoteError)) as error:
+            work.wait()
+        return str(error.value)
+
+    def run(rank: int) -> str:
+        comm = opened(rank, plan)
+        taken = comm.take(plan)
+        if rank == 1:  # which starts nothing
+            closed.wait(PATIENCE_S)
+            comm.close(0)
+            return ""
+        with ThreadPoolExecutor(1) as other:
+            told = other.submit(wait, comm, taken)
+            waits.wait(PATIENCE_S)
+            time.sleep(0.1)  # until it waits
+            comm.close(0)
+            closed.set()
+            return str(told.result(PATIENCE_S))
+
+    with ThreadPoolExecutor(2) as pool:
+        told, _ = ended([pool.submit(run, rank) for rank in range(2)])
+    assert "closed meanwhile" in told
+
+
+COPIES, CHUNK_BYTES = 2000, 4 * 2**20
+
+
+@algorithm("busy", collective="broadcast")
+def busy(plan: Trace) -> None:
+    """The root has much to do by itself when the others are done."""
+    data = plan.chunk(0, "data", 0)
+    data.copy(1)
+    copy = data
+    for turn in range(COPIES):
+        copy = copy.copy(0, "scratch", turn % 2)
+
+
+def test_a_rank_that_works_by_itself_is_not_gone(opened: Opener) -> None:
+    """Its peer has nothing to wait for but signs of life."""
+    plan = check(make(busy, 2, CHUNK_BYTES, transfer_bytes=CHUNK_BYTES))
+
+    def run(rank: int) -> bool:
+        data = np.zeros(CHUNK_BYTES, np.int8)
+        with opened(rank, plan, silence_ms=400) as comm:
+            return comm.start(comm.take(plan), data.ctypes.data).wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert ended([pool.submit(run, rank) for rank in range(2)]) == [True, True]
+
+
+def test_a_child_does_not_hide_that_its_parent_is_dead() -> None:
+    script = Path(__file__).with_name("forked_rank.py")
+    words = [sys.executable, "-P", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert "rank 1 is gone: " in done.stdout, done
+    assert "which shared memory with this one, has ended" in done.stdout, done
 
 
 def test_a_signal_is_no_connection(opened: Opener) -> None:

@@ -179,6 +179,22 @@ def test_collectives_give_what_they_should(
         assert times == sorted(times)
 
 
+def test_a_product_of_many_ranks(jobs: list[Job], tmp_path: Path) -> None:
+    """What it should be is known, however many there are."""
+    plan = planned("double_tree", 64, 64, "int64")
+    words = ["--type", "int64", "--op", "product", "--silence-ms", "60000"]
+    job = Job(tmp_path, plan, *words, way="shm")
+    jobs.append(job)
+    assert job.statuses() == [0] * 64, [job.error(rank) for rank in range(64)]
+
+
+def test_a_report_that_cannot_be_written_is_told(jobs: list[Job], tmp_path: Path) -> None:
+    job = Job(tmp_path, planned("ring", 1, 100), "--report", "/dev/full", way="shm")
+    jobs.append(job)
+    assert job.statuses() == [1]
+    assert "/dev/full: No space left on device" in job.error(0)
+
+
 def test_a_wrong_result_is_told(jobs: list[Job], tmp_path: Path) -> None:
     """Of a plan that no checker has seen: once an item is not added, once another part is sent."""
     unreduced = planned("ring", 3, 9000, channels=1)

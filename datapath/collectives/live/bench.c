@@ -44,10 +44,11 @@ static int complain(const char *what, const char *why)
 
 /* ---- content ---------------------------------------------------------------------- */
 
-/* Small enough that half precision holds every sum. */
+/* Small enough that half precision holds every sum; and every type holds the product of any number
+ * of ranks, to whose sign each of them counts. */
 static int value(uint32_t rank, uint64_t i, enum dpcoll_op op)
 {
-	return 1 + (int)((rank + i) % (op == DPCOLL_PRODUCT ? 2 : 5));
+	return op == DPCOLL_PRODUCT ? 1 - 2 * (int)((rank + i) % 2) : 1 + (int)((rank + i) % 5);
 }
 
 static void set(void *at, uint64_t i, enum dpcoll_type type, int number)
@@ -351,6 +352,14 @@ static int once(struct dpcoll *comm, struct dpcoll_plan *plan, const struct opti
 	return err ? err : dpcoll_wait(work, -1);
 }
 
+/* A report that is not whole is an error, such as on a disk that is full. */
+static int close_report(FILE *report, const char *path)
+{
+	bool whole = !ferror(report);
+
+	return fclose(report) || !whole ? complain(path, strerror(errno)) : 0;
+}
+
 static int measure(struct dpcoll *comm, struct dpcoll_plan *plan, const struct options *o,
 		   const struct dp_plan_head *h, char *data, char *input)
 {
@@ -369,8 +378,7 @@ static int measure(struct dpcoll *comm, struct dpcoll_plan *plan, const struct o
 		if (!err && i >= o->warm_up)
 			fprintf(report, "%llu\n", (unsigned long long)dp_now_ns());
 	}
-	fclose(report);
-	return err;
+	return close_report(report, o->report) && !err ? -EIO : err;
 }
 
 static void write_record(struct dpcoll *comm, const char *path)

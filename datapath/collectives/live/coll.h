@@ -24,8 +24,8 @@
  * SLOTS transfers.  In shared memory a copy stands for the WRITE, and a message for the immediate.
  * iWARP has no immediates: a SEND of four bytes, the note, follows the WRITE on the same QP.
  *
- * Locks: `lock` guards the list of work, each work's end, and the error.  All else belongs to the
- * thread, once it runs.
+ * Locks: `lock` guards the lists of work, each work's end, who waits for it, and the errors.  All
+ * else belongs to the thread, once it runs.
  */
 #ifndef DP_COLLECTIVES_COLL_H
 #define DP_COLLECTIVES_COLL_H
@@ -219,6 +219,7 @@ struct dpcoll_plan {
 
 struct dpcoll_work {
 	struct dpcoll_work *next;
+	struct dpcoll_work *beside, **at; /* in dpcoll's works */
 	struct dpcoll *comm;
 	struct dpcoll_plan *plan;
 	char *buffer[DP_PLAN_BUFFERS];
@@ -284,6 +285,9 @@ struct dpcoll {
 	bool closing;
 	int failed; /* -errno */
 	char error[COLL_ERROR_BYTES];
+	char refusal[COLL_ERROR_BYTES]; /* of the last call that was refused */
+	struct dpcoll_work *works;	/* that nobody has let go of */
+	uint32_t waiters;		/* threads in dpcoll_wait() */
 
 	struct coll_event event[COLL_EVENTS];
 	uint64_t events;
@@ -301,7 +305,7 @@ static inline uint32_t coll_imm(enum coll_message kind, uint64_t number)
 }
 
 /* plan.c */
-/* The whole plan, checked as far as C relies on it; NULL: error is set. */
+/* The whole plan, checked as far as C relies on it; NULL: it is refused. */
 const struct dp_plan_head *coll_plan_head(struct dpcoll *, const void *plan, size_t bytes);
 const struct dp_plan_step *coll_plan_steps(const struct dp_plan_head *);
 int coll_plan_make(struct dpcoll *, const struct dp_plan_head *, struct dpcoll_plan **out);
@@ -383,7 +387,7 @@ int coll_poll(struct dpcoll *);
 
 /* run.c */
 int coll_run_begin(struct dpcoll *, struct dpcoll_work *);
-/* Posts, takes and runs all that can be. */
+/* Posts, takes and runs what can be, for some milliseconds.  1: there is more. */
 int coll_run_on(struct dpcoll *);
 /* The oldest DATA of a connection has been delivered. */
 void coll_run_sent(struct dpcoll *, struct coll_conn *);
@@ -399,6 +403,9 @@ void coll_combine(enum dpcoll_type, enum dpcoll_op, void *to, const void *from, 
 /* fail.c */
 /* Sets the error, if there is none yet; returns its errno below 0. */
 __attribute__((format(printf, 3, 4))) int coll_fail(struct dpcoll *, int error, const char *, ...);
+/* For a call that changes nothing: its words, without harm to the communicator.  The same value. */
+__attribute__((format(printf, 3, 4))) int coll_refuse(struct dpcoll *, int error, const char *,
+						      ...);
 /* For other threads than the communicator's, and for it: dpcoll_abort() may have been called. */
 bool coll_has_failed(struct dpcoll *);
 /* Tells the peers why the communicator has failed. */

@@ -47,7 +47,7 @@ int coll_find_connections(struct dpcoll *comm, const void *const *plans, const s
 		const struct dp_plan_step *step;
 
 		if (!head)
-			return comm->failed;
+			return -EINVAL;
 		if (head->slot_bytes > comm->slot_bytes)
 			comm->slot_bytes = head->slot_bytes;
 		step = coll_plan_steps(head);

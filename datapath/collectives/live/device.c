@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "collectives/live/coll.h"
+#include "collectives/live/gid.h"
+#include "posix/forked.h"
 
 static int open_named(struct dpcoll *comm, struct coll_device *device)
 {
@@ -35,25 +37,11 @@ static int open_named(struct dpcoll *comm, struct coll_device *device)
 	return err;
 }
 
-static bool is_ipv4(const union ibv_gid *gid)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return !memcmp(gid->raw, mapped, sizeof(mapped));
-}
-
 static int choose_gid(struct dpcoll *comm, struct coll_device *device)
 {
 	device->gid_index = comm->cfg.gid_index;
-	if (device->gid_index < 0) {
-		for (int i = 0; i < device->port.gid_tbl_len; i++)
-			if (!ibv_query_gid(device->context, 1, i, &device->gid) &&
-			    is_ipv4(&device->gid)) {
-				device->gid_index = i;
-				return 0;
-			}
-		device->gid_index = 0;
-	}
+	if (device->gid_index < 0)
+		device->gid_index = coll_choose_gid(device->context, &device->port);
 	if (ibv_query_gid(device->context, 1, device->gid_index, &device->gid))
 		return coll_fail(comm, ENODEV, "device %s has no GID %d", device->name,
 				 device->gid_index);
@@ -103,6 +91,19 @@ void coll_deregister(struct ibv_mr *mr[COLL_DEVICES])
 			ibv_dereg_mr(mr[i]);
 }
 
+static int make_bell(struct dpcoll *comm)
+{
+	int end[2];
+
+	if (pipe2(end, O_CLOEXEC | O_NONBLOCK))
+		return coll_fail(comm, errno, "pipe: %s", strerror(errno));
+	for (int i = 0; i < 2; i++)
+		comm->bell[i] = dp_own_fd(end[i]);
+	if (comm->bell[0] < 0 || comm->bell[1] < 0)
+		return coll_fail(comm, ENOMEM, "no memory for a pipe");
+	return 0;
+}
+
 /* Memory that other ranks of this host can map, and that never shrinks under them. */
 static int make_memory(struct dpcoll *comm)
 {
@@ -119,9 +120,7 @@ static int make_memory(struct dpcoll *comm)
 				 comm->memory_bytes);
 	}
 	comm->shared = (struct coll_shared *)comm->memory;
-	if (pipe2(comm->bell, O_CLOEXEC | O_NONBLOCK))
-		return coll_fail(comm, errno, "pipe: %s", strerror(errno));
-	return 0;
+	return make_bell(comm);
 }
 
 /* Shared memory of the host's ranks, slots of all connections, peers' messages, our counter and
@@ -204,5 +203,5 @@ void coll_devices_close(struct dpcoll *comm)
 		close(comm->memory_fd);
 	for (int i = 0; i < 2; i++)
 		if (comm->bell[i] >= 0)
-			close(comm->bell[i]);
+			dp_close_own_fd(comm->bell[i]);
 }

@@ -103,6 +103,35 @@ int dpcoll_open(const struct dpcoll_config *config, const void *const *plans,
 	return err ? err : coll_thread_start(comm);
 }
 
+static void free_work(struct dpcoll_work *work)
+{
+	struct dpcoll *comm = work->comm;
+
+	pthread_mutex_lock(&comm->lock);
+	if (work->at) {
+		*work->at = work->beside;
+		if (work->beside)
+			work->beside->at = work->at;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	for (int i = 0; i < DP_PLAN_SCRATCH; i++)
+		coll_deregister(work->mr[i]);
+	free(work);
+}
+
+/* Ends what the thread has left, and returns when nobody waits for it any more. */
+static void end_work(struct dpcoll *comm)
+{
+	coll_fail(comm, ECONNABORTED, "rank %u: the communicator is closed", comm->cfg.rank);
+	coll_end_all(comm);
+	pthread_mutex_lock(&comm->lock);
+	while (comm->waiters)
+		pthread_cond_wait(&comm->ended, &comm->lock);
+	pthread_mutex_unlock(&comm->lock);
+	while (comm->works)
+		free_work(comm->works);
+}
+
 void dpcoll_close(struct dpcoll *comm)
 {
 	bool meet;
@@ -117,6 +146,7 @@ void dpcoll_close(struct dpcoll *comm)
 	if (meet)
 		coll_store_meet(comm);
 	coll_thread_stop(comm);
+	end_work(comm);
 	coll_disconnect(comm);
 	while (comm->plans) {
 		struct dpcoll_plan *plan = comm->plans;
@@ -148,7 +178,9 @@ void dpcoll_abort(struct dpcoll *comm, const char *why)
 
 const char *dpcoll_error(struct dpcoll *comm)
 {
-	return comm ? comm->error : "no memory";
+	if (!comm)
+		return "no memory";
+	return coll_has_failed(comm) ? comm->error : comm->refusal;
 }
 
 int dpcoll_plan(struct dpcoll *comm, const void *plan, size_t bytes, struct dpcoll_plan **out)
@@ -180,17 +212,14 @@ void dpcoll_forget(struct dpcoll *comm, struct dpcoll_plan *plan)
 static int register_buffer(struct dpcoll *comm, struct dpcoll_work *work, enum dp_plan_buffer which,
 			   const void *at, size_t bytes)
 {
+	int err;
+
 	work->buffer[which] = (char *)(uintptr_t)at;
 	if (!bytes)
 		return 0;
-	return coll_register(comm, work->buffer[which], bytes, work->mr[which]);
-}
-
-static void free_work(struct dpcoll_work *work)
-{
-	for (int i = 0; i < DP_PLAN_SCRATCH; i++)
-		coll_deregister(work->mr[i]);
-	free(work);
+	err = coll_register(comm, work->buffer[which], bytes, work->mr[which]);
+	return err ? coll_refuse(comm, -err, "registering %zu bytes: %s", bytes, strerror(-err)) :
+		     0;
 }
 
 static int queue(struct dpcoll *comm, struct dpcoll_work *work)
@@ -206,6 +235,11 @@ static int queue(struct dpcoll *comm, struct dpcoll_work *work)
 		else
 			comm->first = work;
 		comm->last = work;
+		work->beside = comm->works;
+		work->at = &comm->works;
+		if (comm->works)
+			comm->works->at = &work->beside;
+		comm->works = work;
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return err;
@@ -220,10 +254,13 @@ int dpcoll_start(struct dpcoll *comm, struct dpcoll_plan *plan, void *data, cons
 
 	if (!item || plan->head.item_bytes % item || (unsigned)op >= DPCOLL_OPS || !data ||
 	    (plan->head.input_bytes && !input))
-		return -EINVAL;
+		return coll_refuse(comm, EINVAL,
+				   "type %d, operation %d or the buffers do not suit a plan with "
+				   "items of %u bytes",
+				   type, op, plan->head.item_bytes);
 	work = calloc(1, sizeof(*work));
 	if (!work)
-		return -ENOMEM;
+		return coll_refuse(comm, ENOMEM, "no memory for a collective");
 	work->comm = comm;
 	work->plan = plan;
 	work->type = type;
@@ -253,14 +290,18 @@ int dpcoll_wait(struct dpcoll_work *work, int timeout_ms)
 	int err = 0, status;
 
 	pthread_mutex_lock(&comm->lock);
+	comm->waiters++;
 	while (!work->ended && !err)
 		err = timeout_ms < 0 ? pthread_cond_wait(&comm->ended, &comm->lock) :
 				       pthread_cond_timedwait(&comm->ended, &comm->lock, &until);
 	status = work->status;
 	err = work->ended ? 0 : -err;
 	pthread_mutex_unlock(&comm->lock);
-	if (err)
-		return err;
-	free_work(work);
-	return status;
+	if (!err)
+		free_work(work);
+	pthread_mutex_lock(&comm->lock);
+	comm->waiters--;
+	pthread_cond_broadcast(&comm->ended);
+	pthread_mutex_unlock(&comm->lock);
+	return err ? err : status;
 }

@@ -56,7 +56,7 @@ struct dpcoll_config {
 	const char *store_address; /* IPv4 address of rank 0, at which it listens */
 	uint16_t store_port;
 	const char *token;    /* shared by the job's processes: strangers do not know it */
-	int32_t gid_index;    /* below 0: the first one of IPv4 */
+	int32_t gid_index;    /* below 0: the first one of IPv4 and RoCE v2, or of IPv4 */
 	uint32_t ack_timeout; /* of QPs, as in ibv_qp_attr: 14 */
 	uint32_t retry_count; /* 7 */
 	uint32_t meet_ms;     /* how long ranks wait for each other at first: 30000 */
@@ -84,6 +84,8 @@ enum dpcoll_flag {
  */
 int dpcoll_open(const struct dpcoll_config *, const void *const *plans, const size_t *plan_bytes,
 		uint32_t n_plans, struct dpcoll **out);
+/* Collectives that other threads still wait for end with -ECONNABORTED; those that nobody waits for
+ * are let go of. */
 void dpcoll_close(struct dpcoll *);
 /* Before dpcoll_close(): it waits so long for the other ranks, in place of meet_ms. */
 void dpcoll_hurry(struct dpcoll *, uint32_t ms);
@@ -96,7 +98,7 @@ void dpcoll_abort(struct dpcoll *, const char *why);
 const char *dpcoll_error(struct dpcoll *);
 
 /* Takes a plan, which the Python side has proved, for use.  It lives until dpcoll_forget(), or as
- * long as the communicator. */
+ * long as the communicator, which is as good as before if the plan does not suit it. */
 int dpcoll_plan(struct dpcoll *, const void *plan, size_t bytes, struct dpcoll_plan **out);
 /* Lets go of a plan all of whose collectives have been waited for. */
 void dpcoll_forget(struct dpcoll *, struct dpcoll_plan *);

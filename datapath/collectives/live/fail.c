@@ -21,6 +21,18 @@ int coll_fail(struct dpcoll *comm, int error, const char *format, ...)
 	return -error;
 }
 
+int coll_refuse(struct dpcoll *comm, int error, const char *format, ...)
+{
+	va_list args;
+
+	pthread_mutex_lock(&comm->lock);
+	va_start(args, format);
+	vsnprintf(comm->refusal, sizeof(comm->refusal), format, args);
+	va_end(args);
+	pthread_mutex_unlock(&comm->lock);
+	return -error;
+}
+
 bool coll_has_failed(struct dpcoll *comm)
 {
 	bool failed;

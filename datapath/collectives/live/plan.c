@@ -57,27 +57,27 @@ const struct dp_plan_head *coll_plan_head(struct dpcoll *comm, const void *plan,
 	const struct dp_plan_wait *wait;
 
 	if (bytes < sizeof(*h) || !head_valid(h, bytes)) {
-		coll_fail(comm, EINVAL, "this is no plan of version %d", DP_PLAN_ABI);
+		coll_refuse(comm, EINVAL, "this is no plan of version %d", DP_PLAN_ABI);
 		return NULL;
 	}
 	if (h->ranks != comm->cfg.ranks) {
-		coll_fail(comm, EINVAL, "the plan is for %u ranks, and there are %u", h->ranks,
-			  comm->cfg.ranks);
+		coll_refuse(comm, EINVAL, "the plan is for %u ranks, and there are %u", h->ranks,
+			    comm->cfg.ranks);
 		return NULL;
 	}
 	step = coll_plan_steps(h);
 	wait = waits_of(h);
 	for (uint64_t i = 0; i < h->steps; i++)
 		if (!step_valid(h, &step[i]) || (i && step[i].rank < step[i - 1].rank)) {
-			coll_fail(comm, EINVAL, "row %llu of the plan makes no sense",
-				  (unsigned long long)i);
+			coll_refuse(comm, EINVAL, "row %llu of the plan makes no sense",
+				    (unsigned long long)i);
 			return NULL;
 		}
 	for (uint64_t i = 0; i < h->waits; i++)
 		if (wait[i].step >= h->steps || wait[i].on >= h->steps ||
 		    step[wait[i].step].rank != step[wait[i].on].rank) {
-			coll_fail(comm, EINVAL, "wait %llu of the plan makes no sense",
-				  (unsigned long long)i);
+			coll_refuse(comm, EINVAL, "wait %llu of the plan makes no sense",
+				    (unsigned long long)i);
 			return NULL;
 		}
 	return h;
@@ -112,10 +112,10 @@ static int take_steps(struct dpcoll *comm, struct dpcoll_plan *p, const struct d
 		s->sender_step = step[s->row.match].step;
 		conn = coll_conn_of(comm, s->row.peer, s->row.channel);
 		if (!conn)
-			return coll_fail(comm, EINVAL,
-					 "the plan needs rank %u on channel %u, which no plan "
-					 "named when the communicator was opened",
-					 s->row.peer, s->row.channel);
+			return coll_refuse(comm, EINVAL,
+					   "the plan needs rank %u on channel %u, which no plan "
+					   "named when the communicator was opened",
+					   s->row.peer, s->row.channel);
 		s->conn = (uint32_t)(conn - comm->conn);
 		if (s->row.op == DP_PLAN_SEND)
 			p->lane[s->conn].sends++;
@@ -133,7 +133,7 @@ static int fill_lanes(struct dpcoll *comm, struct dpcoll_plan *p)
 		lane->send = malloc((lane->sends + 1) * sizeof(*lane->send));
 		lane->take = malloc((lane->takes + 1) * sizeof(*lane->take));
 		if (!lane->send || !lane->take)
-			return coll_fail(comm, ENOMEM, "no memory for a plan");
+			return coll_refuse(comm, ENOMEM, "no memory for a plan");
 		lane->sends = lane->takes = 0;
 	}
 	for (uint32_t i = 0; i < p->n; i++) {
@@ -190,10 +190,10 @@ static int make_scratch(struct dpcoll *comm, struct dpcoll_plan *p)
 	p->scratch = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p->scratch == MAP_FAILED) {
 		p->scratch = NULL;
-		return coll_fail(comm, ENOMEM, "no memory for %zu bytes of scratch", bytes);
+		return coll_refuse(comm, ENOMEM, "no memory for %zu bytes of scratch", bytes);
 	}
 	err = coll_register(comm, p->scratch, bytes, p->scratch_mr);
-	return err ? coll_fail(comm, -err, "registering scratch: %s", strerror(-err)) : 0;
+	return err ? coll_refuse(comm, -err, "registering scratch: %s", strerror(-err)) : 0;
 }
 
 int coll_plan_make(struct dpcoll *comm, const struct dp_plan_head *h, struct dpcoll_plan **out)
@@ -203,19 +203,20 @@ int coll_plan_make(struct dpcoll *comm, const struct dp_plan_head *h, struct dpc
 	int err;
 
 	if (!p)
-		return coll_fail(comm, ENOMEM, "no memory for a plan");
+		return coll_refuse(comm, ENOMEM, "no memory for a plan");
 	p->head = *h;
 	p->n = own_rows(comm, h, &first);
 	p->step = calloc(p->n + 1, sizeof(*p->step));
 	p->after = malloc((size_t)(own_waits(h, first, p->n) + 1) * sizeof(*p->after));
 	p->lane = calloc(comm->n_conns + 1, sizeof(*p->lane));
 	p->lanes = comm->n_conns;
-	err = p->step && p->after && p->lane ? 0 : coll_fail(comm, ENOMEM, "no memory for a plan");
+	err = p->step && p->after && p->lane ? 0 :
+					       coll_refuse(comm, ENOMEM, "no memory for a plan");
 	if (!err && h->slot_bytes > comm->slot_bytes)
-		err = coll_fail(comm, EINVAL,
-				"the plan has transfers of %u bytes, and the "
-				"communicator was opened for %u",
-				h->slot_bytes, comm->slot_bytes);
+		err = coll_refuse(comm, EINVAL,
+				  "the plan has transfers of %u bytes, and the "
+				  "communicator was opened for %u",
+				  h->slot_bytes, comm->slot_bytes);
 	if (!err)
 		err = take_steps(comm, p, coll_plan_steps(h), first);
 	if (!err)

@@ -258,6 +258,10 @@ static int turn(struct dpcoll *comm)
 		err = next_work(comm);
 	if (!err)
 		err = coll_run_on(comm);
+	if (err > 0) {
+		n++;
+		err = 0;
+	}
 	if (!err && comm->now_ns >= comm->beat_ns)
 		err = beat(comm);
 	if (err || n || !comm->idle_ns)

@@ -9,6 +9,9 @@
 
 #include "collectives/live/coll.h"
 
+/* Local steps of so long run before a look at peers, who hear from a busy rank as from an idle one. */
+#define RUN_NS 2000000ull
+
 static const char *const collectives[DP_PLAN_COLLECTIVES] = {
 	[DP_PLAN_ALLREDUCE] = "allreduce", [DP_PLAN_REDUCE_SCATTER] = "reduce_scatter",
 	[DP_PLAN_ALLGATHER] = "allgather", [DP_PLAN_BROADCAST] = "broadcast",
@@ -167,7 +170,7 @@ static int take(struct dpcoll *comm, struct coll_conn *conn, uint32_t number)
 	later_from(&step->time, conn->taken_ns);
 	put(comm, step, conn->slots + slot * comm->slot_bytes);
 	conn->taken++;
-	conn->taken_ns = dp_now_ns();
+	conn->taken_ns = comm->now_ns = dp_now_ns();
 	done(comm, number, conn->taken_ns);
 	if (conn->taken - conn->told < COLL_CREDIT_EVERY)
 		return 0;
@@ -190,25 +193,33 @@ static int take_on(struct dpcoll *comm, struct coll_conn *conn, const struct col
 	return err;
 }
 
-static void run_local(struct dpcoll *comm)
+static void run_local(struct dpcoll *comm, uint64_t until_ns)
 {
-	while (comm->n_todo) {
+	while (comm->n_todo && comm->now_ns < until_ns) {
 		uint32_t number = comm->todo[--comm->n_todo];
 		const struct coll_step *step = &comm->work->plan->step[number];
 
 		put(comm, step, comm->work->buffer[step->row.from_buffer] + step->row.from_offset);
-		done(comm, number, dp_now_ns());
+		comm->now_ns = dp_now_ns();
+		done(comm, number, comm->now_ns);
 	}
 }
 
 int coll_run_on(struct dpcoll *comm)
 {
+	uint64_t until_ns;
 	bool again = true;
 	int err = 0;
 
+	if (!comm->work)
+		return 0;
+	comm->now_ns = dp_now_ns();
+	until_ns = comm->now_ns + RUN_NS;
 	while (again && comm->work && !err) {
-		again = false;
-		run_local(comm);
+		if (comm->now_ns >= until_ns)
+			return 1;
+		run_local(comm, until_ns);
+		again = comm->n_todo;
 		for (uint32_t i = 0; i < comm->n_conns && !err; i++) {
 			struct coll_lane *lane = &comm->work->plan->lane[i];
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "collectives/live/coll.h"
+#include "posix/forked.h"
 
 struct hello {
 	char magic[8];
@@ -120,13 +121,14 @@ static int join(struct dpcoll *comm)
 
 	memcpy(hello.token, comm->token, sizeof(hello.token));
 	for (;;) {
-		comm->store_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		comm->store_fd =
+			dp_own_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 		if (comm->store_fd < 0)
 			return coll_fail(comm, errno, "socket: %s", strerror(errno));
 		err = connect_until(comm, &address, until);
 		if (!err)
 			break;
-		close(comm->store_fd);
+		dp_close_own_fd(comm->store_fd);
 		comm->store_fd = -1;
 		if (dp_now_ns() > until)
 			return coll_fail(comm, err, "rank %u: rank 0 is not at %s port %u: %s",
@@ -148,12 +150,12 @@ static int admit(struct dpcoll *comm, int fd)
 	if (recv(fd, &hello, sizeof(hello), MSG_DONTWAIT) != sizeof(hello) ||
 	    memcmp(hello.magic, MAGIC, sizeof(hello.magic)) ||
 	    memcmp(hello.token, comm->token, sizeof(hello.token))) {
-		close(fd);
+		dp_close_own_fd(fd);
 		return 0;
 	}
 	if (hello.ranks != comm->cfg.ranks || !hello.rank || hello.rank >= hello.ranks ||
 	    comm->store_peer[hello.rank] >= 0) {
-		close(fd);
+		dp_close_own_fd(fd);
 		return coll_fail(comm, EPROTO,
 				 "rank %u of %u came to a job of %u ranks, or came twice",
 				 hello.rank, hello.ranks, comm->cfg.ranks);
@@ -182,8 +184,8 @@ static int listen_at(struct dpcoll *comm)
 {
 	struct sockaddr_in address = address_of(comm);
 	bool given = comm->cfg.store_fd > 0;
-	int on = 1, fd = given ? fcntl(comm->cfg.store_fd, F_DUPFD_CLOEXEC, 0) :
-				 socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int on = 1, fd = dp_own_fd(given ? fcntl(comm->cfg.store_fd, F_DUPFD_CLOEXEC, 0) :
+					   socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 
 	comm->store_fd = fd;
 	if (fd < 0)
@@ -206,7 +208,7 @@ struct callers {
 
 static void welcome(struct callers *callers)
 {
-	int fd = accept4(callers->fd[0].fd, NULL, NULL, SOCK_CLOEXEC);
+	int fd = dp_own_fd(accept4(callers->fd[0].fd, NULL, NULL, SOCK_CLOEXEC));
 	struct pollfd *place = NULL;
 	int all = sizeof(struct hello); /* poll() tells of a greeting when all of it is here */
 
@@ -218,7 +220,7 @@ static void welcome(struct callers *callers)
 			place = &callers->fd[i];
 	if (!place) {
 		place = &callers->fd[1 + callers->next++ % CALLERS];
-		close(place->fd);
+		dp_close_own_fd(place->fd);
 	}
 	*place = (struct pollfd){ .fd = fd, .events = POLLIN };
 }
@@ -269,7 +271,7 @@ static int gather_ranks(struct dpcoll *comm)
 	}
 	for (uint32_t i = 1; i <= CALLERS; i++)
 		if (callers.fd[i].fd >= 0)
-			close(callers.fd[i].fd);
+			dp_close_own_fd(callers.fd[i].fd);
 	return err;
 }
 
@@ -288,8 +290,9 @@ int coll_store_open(struct dpcoll *comm)
 /* A rank that closes its communicator while others use theirs: its words reach them. */
 static int did_not_meet(struct dpcoll *comm, uint32_t peer, int err)
 {
+	/* Not ETIMEDOUT, by which dpcoll_wait() says that a collective goes on. */
 	if (comm->leaving && err == -ETIMEDOUT)
-		return coll_fail(comm, ETIMEDOUT, "rank %u has left", comm->cfg.rank);
+		return coll_fail(comm, ECONNABORTED, "rank %u has left", comm->cfg.rank);
 	return coll_fail(comm, -err, "rank %u: rank %u has gone while ranks met: %s",
 			 comm->cfg.rank, peer, strerror(-err));
 }
@@ -341,10 +344,10 @@ void coll_store_close(struct dpcoll *comm)
 {
 	for (uint32_t r = 1; comm->store_peer && r < comm->cfg.ranks; r++)
 		if (comm->store_peer[r] >= 0)
-			close(comm->store_peer[r]);
+			dp_close_own_fd(comm->store_peer[r]);
 	free(comm->store_peer);
 	comm->store_peer = NULL;
 	if (comm->store_fd >= 0)
-		close(comm->store_fd);
+		dp_close_own_fd(comm->store_fd);
 	comm->store_fd = -1;
 }
