@@ -14,7 +14,7 @@ import sys
 
 from datapath.collectives.nccl.network import Handle, Network
 
-STRANGERS = 80  # more than a listener has places for
+STRANGERS = 120  # a third are sent away at once, and the others more than there are places for
 HELLO_BYTES = 64
 
 
@@ -34,8 +34,11 @@ def main(plugin: str, version: str) -> None:
         stranger.sendall(os.urandom(turn % 3 * HELLO_BYTES // 2))
         strangers.append(stranger)
         assert net.accept(listener) is None
-    sender = receiver = None
     handle = Handle(handle.data)
+    # The peer comes, and another stranger right behind it, while all places are taken.
+    sender = net.connect(handle)
+    strangers.append(socket.create_connection((socket.inet_ntoa(address), port)))
+    receiver = None
     while not sender or not receiver:
         sender = sender or net.connect(handle)
         receiver = receiver or net.accept(listener)

@@ -223,13 +223,13 @@ def address_here(last: int) -> str:
     return f"127.0.{100 + os.getpid() % 100}.{last}"
 
 
-def run_here(argv: Sequence[object], address: int) -> subprocess.CompletedProcess[str]:
-    """A program with a device at address_here() on loopback."""
+def run_here(argv: Sequence[object], address: int, **more: str) -> subprocess.CompletedProcess[str]:
+    """A program with a device at address_here() on loopback; more: of its environment."""
     base = sanitizer()
     spec = f"udp:{address_here(address)}"
     return subprocess.run(
         [str(word) for word in argv],
-        env={**os.environ, **base, **device_environment("dp0", spec, base=base)},
+        env={**os.environ, **base, **device_environment("dp0", spec, base=base), **more},
         capture_output=True,
         text=True,
         check=False,
@@ -241,6 +241,54 @@ def test_strangers_are_not_let_in() -> None:
     script = Path(__file__).parent / "nccl_strangers.py"
     done = run_here([sys.executable, "-P", script, paths.nccl_plugin(), NEWEST], 4)
     assert done.stdout == "the peer was let in\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("forked", r"isend\(\) gave .*: the peer's process has ended"),
+        ("held", r"isend\(\) gave .*: the peer has closed its end"),
+        ("full", r"accept\(\) gave system error: .* accepting a connection: Too many open files"),
+    ],
+)
+def test_an_end_is_told(case: str, message: str) -> None:
+    """A child keeps no connection of its parent's open, and a listener says what it lacks."""
+    script = Path(__file__).parent / "nccl_ends.py"
+    done = run_here([sys.executable, "-P", script, paths.nccl_plugin(), NEWEST, case], 6)
+    assert re.search(message, done.stdout), done
+
+
+ADDRESS = f"""
+import socket, sys
+from datapath.collectives.nccl.network import Network
+
+net = Network(sys.argv[1], {NEWEST}, lambda _name: None)
+net.init()
+print(socket.inet_ntoa(net.listen()[0].data[8:12]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("listed", "wanted"),
+    [
+        ("lo", "127.0.0.1"),
+        ("l", "127.0.0.1"),
+        ("=lo", "127.0.0.1"),
+        ("ib0,,lo:4000", "127.0.0.1"),
+        ("^nothing,=lo", "127.0.0.1"),
+        ("=l", "the GID's"),
+        ("nothing", "the GID's"),
+        ("^nothing,l", "the GID's"),
+        ("^=lo", "the GID's"),
+        ("", "the GID's"),
+    ],
+)
+def test_listeners_listen_where_nccl_says(root: None, listed: str, wanted: str) -> None:
+    """NCCL_SOCKET_IFNAME is NCCL's own.  Here the host has no network device but `lo`."""
+    argv = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    argv += [sys.executable, "-P", "-c", ADDRESS, str(paths.nccl_plugin())]
+    done = run_here(argv, 7, NCCL_SOCKET_IFNAME=listed)
+    assert done.stdout.strip() == (address_here(7) if wanted == "the GID's" else wanted), done
 
 
 @pytest.mark.parametrize("version", [10, NEWEST])

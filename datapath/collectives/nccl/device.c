@@ -4,9 +4,10 @@
  * opened once, and closed with the last finalize().
  *
  * Environment:  NCCL_DP_DEVICES    names, separated by commas; all that can be used unless set
- *               NCCL_DP_GID_INDEX  the first one of IPv4 unless set
- *               NCCL_SOCKET_IFNAME network device at whose IPv4 address listeners listen; the
- *                                  GID's address unless set
+ *               NCCL_DP_GID_INDEX  the first one of IPv4 and RoCE v2 unless set
+ *               NCCL_SOCKET_IFNAME NCCL's own list of network devices: listeners listen at the
+ *                                  IPv4 address of the first one that it names; the GID's address
+ *                                  unless set, or if there is no such device
  */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -14,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "collectives/live/gid.h"
 #include "collectives/nccl/net.h"
 #include "posix/number.h"
 
@@ -59,14 +61,6 @@ static bool is_wanted(const char *name)
 	return false;
 }
 
-static bool is_ipv4(const union ibv_gid *gid)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-
-	return !memcmp(gid->raw, mapped, sizeof(mapped));
-}
-
-/* The GID that the environment names, or the first one of IPv4, or the first one. */
 static bool choose_gid(struct net_device *dev)
 {
 	const char *chosen = getenv("NCCL_DP_GID_INDEX");
@@ -77,35 +71,65 @@ static bool choose_gid(struct net_device *dev)
 			 chosen, UINT8_MAX);
 		return false;
 	}
-	for (int i = 0; !chosen && i < dev->port.gid_tbl_len; i++)
-		if (!ibv_query_gid(dev->verbs, 1, i, &dev->gid) && is_ipv4(&dev->gid)) {
-			index = (uint32_t)i;
-			break;
-		}
-	dev->gid_index = (int)index;
+	dev->gid_index = chosen ? (int)index : coll_choose_gid(dev->verbs, &dev->port);
 	return !ibv_query_gid(dev->verbs, 1, dev->gid_index, &dev->gid);
 }
 
-static bool choose_address(struct net_device *dev)
+/*
+ * Whether a list names a network device, as NCCL reads NCCL_SOCKET_IFNAME: the begins of names,
+ * between commas; behind "=" whole names; behind "^" all others.  A port behind a name means
+ * nothing here.
+ */
+static bool is_listed(const char *list, const char *name)
 {
-	const char *name = getenv("NCCL_SOCKET_IFNAME");
+	bool others = *list == '^', whole, any = false, found = false;
+	size_t length;
+
+	list += others;
+	whole = *list == '=';
+	for (const char *at = list + whole; *at; at += length + (at[length] == ',')) {
+		size_t bytes = strcspn(at, ":,");
+
+		length = strcspn(at, ",");
+		any |= bytes;
+		found |= bytes && !strncmp(name, at, bytes) && (!whole || !name[bytes]);
+	}
+	return (found || !any) != others;
+}
+
+/* The IPv4 address of the first network device that is listed. */
+static bool find_address(const char *listed, struct in_addr *out)
+{
 	struct ifaddrs *list = NULL;
 	bool found = false;
 
-	if (!name && is_ipv4(&dev->gid)) {
-		memcpy(&dev->address, dev->gid.raw + 12, sizeof(dev->address));
-		return true;
-	}
-	if (!name || getifaddrs(&list))
+	if (getifaddrs(&list))
 		return false;
 	for (struct ifaddrs *a = list; a && !found; a = a->ifa_next)
 		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET &&
-		    !strcmp(a->ifa_name, name)) {
-			dev->address = ((struct sockaddr_in *)a->ifa_addr)->sin_addr;
+		    is_listed(listed, a->ifa_name)) {
+			*out = ((struct sockaddr_in *)a->ifa_addr)->sin_addr;
 			found = true;
 		}
 	freeifaddrs(list);
 	return found;
+}
+
+static bool choose_address(struct net_device *dev)
+{
+	const char *listed = getenv("NCCL_SOCKET_IFNAME");
+
+	if (listed && *listed && find_address(listed, &dev->address))
+		return true;
+	if (coll_gid_is_ipv4(&dev->gid)) {
+		memcpy(&dev->address, dev->gid.raw + 12, sizeof(dev->address));
+		return true;
+	}
+	net_fail(NCCL_INVALID_USAGE,
+		 "device %s is left out: its GID %d is not that of an IPv4 address, and "
+		 "NCCL_SOCKET_IFNAME (%s) names no network device that has one",
+		 dev->name, dev->gid_index, listed ?: "not set");
+	return false;
 }
 
 /* InfiniBand's codes of width and speed, whose lowest bit counts. */
@@ -153,15 +177,8 @@ static bool enter(struct net_device *dev, struct ibv_device *found)
 	dev->verbs = ibv_open_device(found);
 	if (!dev->verbs || ibv_query_device(dev->verbs, &dev->attr) ||
 	    ibv_query_port(dev->verbs, 1, &dev->port) || dev->port.state != IBV_PORT_ACTIVE ||
-	    !choose_gid(dev))
+	    !choose_gid(dev) || !choose_address(dev))
 		return false;
-	if (!choose_address(dev)) {
-		net_fail(NCCL_INVALID_USAGE,
-			 "device %s is left out: its GID %d is not that of an IPv4 address; set "
-			 "NCCL_SOCKET_IFNAME to a network device with one",
-			 dev->name, dev->gid_index);
-		return false;
-	}
 	dev->pd = ibv_alloc_pd(dev->verbs);
 	dev->speed_mbps = speed_mbps(&dev->port);
 	dev->pci_path = pci_path(dev->name);

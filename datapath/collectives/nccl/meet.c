@@ -15,9 +15,9 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "collectives/nccl/net.h"
+#include "posix/forked.h"
 
 enum {
 	BACKLOG = 512,
@@ -56,6 +56,7 @@ struct listener {
 	int fd;
 	uint8_t secret[NET_SECRET_BYTES];
 	struct visitor visitor[VISITORS];
+	uint32_t next; /* the stranger that has waited longest, if all places are taken */
 };
 
 static int set_options(int fd)
@@ -117,7 +118,7 @@ static enum nccl_result dial(struct net_device *dev, int traffic_class, struct h
 	}
 	memcpy(d->comm->own.secret, h->secret, sizeof(h->secret));
 	d->comm->own.traffic_class = (uint32_t)(traffic_class - NCCL_UNDEFINED);
-	d->comm->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	d->comm->fd = dp_own_fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	if (d->comm->fd < 0 || set_options(d->comm->fd) ||
 	    (connect(d->comm->fd, (struct sockaddr *)&to, sizeof(to)) && errno != EINPROGRESS)) {
 		result = net_comm_fail(d->comm, NCCL_SYSTEM_ERROR, "TCP to the listener: %s",
@@ -222,7 +223,7 @@ enum nccl_result net_listen(int device, void *handle, void **listener)
 		l->visitor[i].fd = -1;
 	l->device = dev;
 	at.sin_addr = dev->address;
-	l->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	l->fd = dp_own_fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	if (l->fd < 0 || bind(l->fd, (struct sockaddr *)&at, bytes) || listen(l->fd, BACKLOG) ||
 	    getsockname(l->fd, (struct sockaddr *)&at, &bytes) ||
 	    getrandom(l->secret, sizeof(l->secret), 0) != sizeof(l->secret)) {
@@ -242,7 +243,7 @@ static void forget(struct visitor *v)
 	if (v->comm)
 		net_comm_free(v->comm);
 	else if (v->fd >= 0)
-		close(v->fd);
+		dp_close_own_fd(v->fd);
 	*v = (struct visitor){ .fd = -1 };
 }
 
@@ -253,61 +254,85 @@ enum nccl_result net_close_listen(void *listener)
 	for (int i = 0; i < VISITORS; i++)
 		forget(&l->visitor[i]);
 	if (l->fd >= 0)
-		close(l->fd);
+		dp_close_own_fd(l->fd);
 	free(l);
 	return NCCL_SUCCESS;
 }
 
-/* A free place; strangers, who have not said the secret yet, make room for newcomers. */
-static struct visitor *place(struct listener *l)
+static struct visitor *free_place(struct listener *l)
 {
 	for (int i = 0; i < VISITORS; i++)
 		if (l->visitor[i].fd < 0)
 			return &l->visitor[i];
-	for (int i = 0; i < VISITORS; i++)
-		if (!l->visitor[i].comm) {
-			forget(&l->visitor[i]);
-			return &l->visitor[i];
-		}
 	return NULL;
 }
 
-static void let_in(struct listener *l)
+/* Strangers have not said the secret yet: one of them makes room for newcomers. */
+static void make_room(struct listener *l)
 {
-	struct pollfd look = { .fd = l->fd, .events = POLLIN };
+	for (int tries = 0; tries < VISITORS; tries++) {
+		struct visitor *v = &l->visitor[l->next++ % VISITORS];
 
-	while (poll(&look, 1, 0) > 0) {
-		struct visitor *v = place(l);
-		int fd = v ? accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -1;
-
-		if (fd < 0)
+		if (!v->comm) {
+			forget(v);
 			return;
-		if (set_options(fd))
-			close(fd);
-		else
-			v->fd = fd;
+		}
 	}
 }
 
-/* The visitor has sent its hello: make a QP for it, and the answer. */
-static int answer(struct listener *l, struct visitor *v)
+/* Whether accept4() failed for want of something here, and not of a visitor that has gone. */
+static bool is_local(int err)
 {
+	return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM;
+}
+
+static enum nccl_result let_in(struct listener *l)
+{
+	struct pollfd look = { .fd = l->fd, .events = POLLIN };
+	struct visitor *v;
+
+	/* One a call, so that each newcomer is listened to before it may have to make room. */
+	if (!free_place(l) && poll(&look, 1, 0) > 0)
+		make_room(l);
+	while ((v = free_place(l)) && poll(&look, 1, 0) > 0) {
+		int fd = dp_own_fd(accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
+
+		if (fd < 0 && is_local(errno))
+			return net_fail(NCCL_SYSTEM_ERROR, "device %s: accepting a connection: %s",
+					l->device->name, strerror(errno));
+		if (fd < 0)
+			return NCCL_SUCCESS;
+		if (set_options(fd))
+			dp_close_own_fd(fd);
+		else
+			v->fd = fd;
+	}
+	return NCCL_SUCCESS;
+}
+
+/* The visitor has sent its hello: make a QP for it, and the answer.  *failed: what failed here. */
+static int answer(struct listener *l, struct visitor *v, enum nccl_result *failed)
+{
+	enum nccl_result result;
 	size_t done = 0;
 
 	if (memcmp(v->hello.secret, l->secret, sizeof(l->secret)))
 		return -EPERM;
-	if (net_comm_make(l->device, false, &v->comm))
+	*failed = net_comm_make(l->device, false, &v->comm);
+	if (*failed)
 		return -ENOMEM;
 	v->comm->fd = v->fd;
 	v->comm->theirs = v->hello;
 	v->done = 0;
-	if (net_comm_connect(v->comm, (int)v->hello.traffic_class + NCCL_UNDEFINED))
+	result = net_comm_connect(v->comm, (int)v->hello.traffic_class + NCCL_UNDEFINED);
+	if (result == NCCL_REMOTE_ERROR)
 		return -EPROTO;
-	return give(v->fd, &v->comm->own, sizeof(v->comm->own), &done);
+	*failed = result;
+	return result ? -EIO : give(v->fd, &v->comm->own, sizeof(v->comm->own), &done);
 }
 
 /* 0: the visitor's communicator is ready. */
-static int attend(struct listener *l, struct visitor *v)
+static int attend(struct listener *l, struct visitor *v, enum nccl_result *failed)
 {
 	char ready;
 	int err;
@@ -315,7 +340,7 @@ static int attend(struct listener *l, struct visitor *v)
 	if (!v->comm) {
 		err = take(v->fd, &v->hello, sizeof(v->hello), &v->done);
 		if (!err)
-			err = answer(l, v);
+			err = answer(l, v, failed);
 		if (err)
 			return err;
 	}
@@ -325,12 +350,12 @@ static int attend(struct listener *l, struct visitor *v)
 enum nccl_result net_accept(void *listener, void **comm)
 {
 	struct listener *l = listener;
+	enum nccl_result failed = let_in(l);
 
 	*comm = NULL;
-	let_in(l);
-	for (int i = 0; i < VISITORS; i++) {
+	for (int i = 0; i < VISITORS && !failed; i++) {
 		struct visitor *v = &l->visitor[i];
-		int err = v->fd < 0 ? -EAGAIN : attend(l, v);
+		int err = v->fd < 0 ? -EAGAIN : attend(l, v, &failed);
 
 		if (!err) {
 			*comm = v->comm;
@@ -341,5 +366,5 @@ enum nccl_result net_accept(void *listener, void **comm)
 		if (err != -EAGAIN)
 			forget(v);
 	}
-	return NCCL_SUCCESS;
+	return failed;
 }

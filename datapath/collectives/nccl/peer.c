@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "collectives/nccl/net.h"
+#include "posix/forked.h"
 
 enum {
 	HELLO_MAGIC = 0x646e6363,    /* "dncc" */
@@ -169,7 +169,7 @@ void net_comm_free(struct net_comm *comm)
 	if (comm->mr)
 		ibv_dereg_mr(comm->mr);
 	if (comm->fd >= 0)
-		close(comm->fd);
+		dp_close_own_fd(comm->fd);
 	free(comm->offer);
 	free(comm->request);
 	free(comm);
@@ -196,25 +196,21 @@ static void settle(struct net_comm *comm)
 			comm->request[i].left = 0;
 }
 
-/* Reads what has arrived over TCP; false: the connection stands. */
+/* Reads what has arrived over TCP; false: the connection stands.  A whole farewell ends it, also
+ * where a child of the peer still has it open. */
 static bool has_ended(struct net_comm *comm)
 {
-	char *into = (char *)&comm->farewell;
-	char excess;
-
-	for (;;) {
-		bool full = comm->farewell_bytes == sizeof(comm->farewell);
-		ssize_t got = recv(comm->fd, full ? &excess : into + comm->farewell_bytes,
-				   full ? 1 : sizeof(comm->farewell) - comm->farewell_bytes,
-				   MSG_DONTWAIT);
+	while (comm->farewell_bytes < sizeof(comm->farewell)) {
+		ssize_t got = recv(comm->fd, (char *)&comm->farewell + comm->farewell_bytes,
+				   sizeof(comm->farewell) - comm->farewell_bytes, MSG_DONTWAIT);
 
 		if (got < 0)
 			return errno != EAGAIN && errno != EINTR;
 		if (!got)
 			return true;
-		if (!full)
-			comm->farewell_bytes += (size_t)got;
+		comm->farewell_bytes += (size_t)got;
 	}
+	return true;
 }
 
 void net_comm_look(struct net_comm *comm)
