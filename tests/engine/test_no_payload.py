@@ -59,7 +59,7 @@ def test_all_of_the_extended_mode_at_once(make_world: MakeWorld) -> None:
         a.write(pattern(50_000), target)
         packets = a.host.send_all()
         world.advance(10_000)
-        assert {p.pay_len for p in packets} == {1408 - 132, 50_000 % (1408 - 132)}
+        assert {p.pay_len for p in packets} == {1408 - 136, 50_000 % (1408 - 136)}
         for i, packet in enumerate(packets):
             cut = packet._replace(pay_len=0, tos=lib.DP_DSCP_TRIMMED << 2)
             world.give(b.host, packet if i % 5 else cut)

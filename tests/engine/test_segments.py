@@ -89,8 +89,10 @@ def test_messages_are_cut_into_longer_packets(long: World) -> None:
 
 
 @pytest.mark.parametrize(("own", "peer", "used"), [(1408, 1200, 1200), (1200, 1408, 1200),
-                                                   (1408, 0, 1024), (0, 1408, 1024)])  # fmt: skip
+                                                   (1408, 0, 1024), (0, 1408, 1024),
+                                                   (1404, 1404, 1400)])  # fmt: skip
 def test_the_smaller_of_both_ends(make_world: MakeWorld, own: int, peer: int, used: int) -> None:
+    """In whole 8 bytes."""
     world = make_world(extended=True, path_mtu_max=MTU, segment_max=own)
     config: dict[str, Any] = {"extended": 1, "seed": 2, "path_mtu_max": MTU, "segment_max": peer}
     world.b_host = Host(world, "b", world.b_host.addr, **config)

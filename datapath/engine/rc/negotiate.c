@@ -84,9 +84,11 @@ static void start_probe(struct dp_rc *rc, uint32_t peer_segment, uint64_t now)
 	rc->hello_ns = now;
 }
 
+/* NCCL spins on 8 aligned bytes in place, of which 4 say that the others are there: no packet may
+ * end between them. */
 static void end_probe(struct dp_rc *rc, bool carried)
 {
-	uint32_t segment = rc->probe - room_len(rc);
+	uint32_t segment = (rc->probe - room_len(rc)) & ~7u;
 
 	if (!carried)
 		rc->telemetry = false;
