@@ -357,6 +357,24 @@ def test_two_communicators_at_once(tmp_path: Path) -> None:
     assert [out for out, _ in told] == ["done\n"] * 3, told
 
 
+@pytest.mark.skipif(
+    paths.build_name() != "build-san", reason="needs the sanitized build: dpctl selftest makes it"
+)
+def test_collectives_that_nobody_waits_for_are_let_go_of(tmp_path: Path) -> None:
+    """Their memory regions would keep the protection domain."""
+    script, base = Path(__file__).with_name("left_alone.py"), sanitizer()
+    base["ASAN_OPTIONS"] = f"detect_leaks=1:log_path={tmp_path}/report"
+    subprocess.run(
+        [sys.executable, "-P", str(script)],
+        env={**os.environ, **base, **two_devices(0, base)},
+        timeout=PATIENCE_S,
+        check=False,  # Python's own leaks make it end with an error
+    )
+    texts = [path.read_text() for path in tmp_path.iterdir()]
+    assert texts, "LeakSanitizer has not looked"
+    assert [text for text in texts if "collectives/live/" in text] == []
+
+
 @pytest.mark.parametrize(
     ("case", "rates", "wanted"),
     [
