@@ -62,7 +62,7 @@ def load(name: str, folder: Path | None = None) -> Algorithm:
 def _of_file(path: Path) -> list[Algorithm]:
     """The algorithms that a file declares."""
     file = file_of(path)
-    registry()  # or those that the file imports first would be taken for its own
+    registry()  # all of the toolkit's, since what the file adds is taken out again
     before = dict(registered)
     try:
         module = run_file(path, "collective")

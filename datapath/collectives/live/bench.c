@@ -357,7 +357,9 @@ static int close_report(FILE *report, const char *path)
 {
 	bool whole = !ferror(report);
 
-	return fclose(report) || !whole ? complain(path, strerror(errno)) : 0;
+	if (fclose(report))
+		return complain(path, strerror(errno));
+	return whole ? 0 : complain(path, "not all of it could be written");
 }
 
 static int measure(struct dpcoll *comm, struct dpcoll_plan *plan, const struct options *o,

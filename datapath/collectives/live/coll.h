@@ -403,7 +403,7 @@ void coll_combine(enum dpcoll_type, enum dpcoll_op, void *to, const void *from, 
 /* fail.c */
 /* Sets the error, if there is none yet; returns its errno below 0. */
 __attribute__((format(printf, 3, 4))) int coll_fail(struct dpcoll *, int error, const char *, ...);
-/* For a call that changes nothing: its words, without harm to the communicator.  The same value. */
+/* The words of a call that changes nothing, without harm to the communicator; returns the same. */
 __attribute__((format(printf, 3, 4))) int coll_refuse(struct dpcoll *, int error, const char *,
 						      ...);
 /* For other threads than the communicator's, and for it: dpcoll_abort() may have been called. */

@@ -119,7 +119,8 @@ static void free_work(struct dpcoll_work *work)
 	free(work);
 }
 
-/* Ends what the thread has left, and returns when nobody waits for it any more. */
+/* Ends what the thread has left, and returns when nobody waits for it any more.  No QP reads the
+ * callers' memory by then. */
 static void end_work(struct dpcoll *comm)
 {
 	coll_fail(comm, ECONNABORTED, "rank %u: the communicator is closed", comm->cfg.rank);
@@ -146,8 +147,8 @@ void dpcoll_close(struct dpcoll *comm)
 	if (meet)
 		coll_store_meet(comm);
 	coll_thread_stop(comm);
-	end_work(comm);
 	coll_disconnect(comm);
+	end_work(comm);
 	while (comm->plans) {
 		struct dpcoll_plan *plan = comm->plans;
 

@@ -9,7 +9,7 @@
 
 #include "collectives/live/coll.h"
 
-/* Local steps of so long run before a look at peers, who hear from a busy rank as from an idle one. */
+/* After so long a rank with work of its own looks at its peers, who else would hear nothing of it. */
 #define RUN_NS 2000000ull
 
 static const char *const collectives[DP_PLAN_COLLECTIVES] = {
