@@ -64,7 +64,7 @@ def compile_algorithm(
     hit = cache.load(path) is not None
     if not hit:
         obj = _object(program, cache.folder() / f"{algorithm.name}-{code_key}.o")
-        cache.store(path, linking.link(algorithm, values, obj))
+        cache.store(path, linking.link(program, values, obj))
     sources = [Path(file) for file in program.files]
     return CompiledAlgorithm(path, algorithm.name, values, hit, algorithm, sources)
 

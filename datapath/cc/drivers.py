@@ -100,6 +100,7 @@ class _Struct(ctypes.Structure):
     _fields_ = (
         ("abi", ctypes.c_uint64),
         ("name", ctypes.c_char_p),
+        ("by_path", ctypes.c_uint64),
         ("flow_bytes", ctypes.c_uint64),
         ("initial", ctypes.c_void_p),
         ("port_bytes", ctypes.c_uint64),

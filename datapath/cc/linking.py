@@ -18,6 +18,7 @@ from typing import Any
 
 from datapath.cc import records, toolchain
 from datapath.cc.algorithm import HOOKS, Algorithm
+from datapath.cc.subset import Program
 from datapath.errors import DatapathError, LocalError
 
 HEADER = Path(__file__).parent.parent / "engine" / "cc.h"
@@ -53,6 +54,7 @@ _Static_assert(sizeof(flow) <= DP_CC_FLOW_BYTES_MAX, "flow record too large");
 __attribute__((visibility("default"))) struct dp_cc_algo dp_cc_algo = {{
 	.abi = DP_CC_ABI,
 	.name = "{name}",
+	.by_path = {by_path},
 	.flow_bytes = sizeof(flow),
 	.initial = flow,
 {members}
@@ -100,19 +102,20 @@ _PROTOTYPES = {
 }
 
 
-def link(algorithm: Algorithm, values: Mapping[str, float], obj: bytes) -> bytes:
+def link(program: Program, values: Mapping[str, float], obj: bytes) -> bytes:
     """Link an object of `codegen` into a shared object.
 
     Args:
         values: every parameter of the algorithm.
-        obj: ELF relocatable with the algorithm's hooks.
+        obj: ELF relocatable with the program's hooks.
 
     Raises:
         LocalError: the hooks need something that only Python has.
         CapabilityError: there is no C compiler.
     """
+    algorithm = program.algorithm
     stubs = _needed_stubs(algorithm, obj)
-    glue = _glue(algorithm, values, stubs)
+    glue = _glue(program, values, stubs)
     with tempfile.TemporaryDirectory(prefix="datapath-cc-") as name:
         folder = Path(name)
         (folder / "hooks.o").write_bytes(obj)
@@ -124,7 +127,8 @@ def link(algorithm: Algorithm, values: Mapping[str, float], obj: bytes) -> bytes
     return shared
 
 
-def _glue(algorithm: Algorithm, values: Mapping[str, float], stubs: list[str]) -> str:
+def _glue(program: Program, values: Mapping[str, float], stubs: list[str]) -> str:
+    algorithm = program.algorithm
     names = [hook for hook in HOOKS if hook in algorithm.hooks or hook in _DEFAULT_HOOKS]
     hooks = [
         _PROTOTYPES[hook] if hook in algorithm.hooks else _DEFAULT_HOOKS[hook] for hook in names
@@ -139,6 +143,7 @@ def _glue(algorithm: Algorithm, values: Mapping[str, float], stubs: list[str]) -
         hooks="\n".join(hooks),
         images="\n".join(images),
         name=algorithm.name,
+        by_path=int("ack.path" in program.reads),
         params=" ".join(f"{key}={_plain(value)}" for key, value in values.items()),
         members="\n".join(members),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 if TYPE_CHECKING:
     import numpy as np
 
-CC_ABI = 10  # DP_CC_ABI
+CC_ABI = 11  # DP_CC_ABI
 HOPS_MAX = 8  # DP_CC_HOPS_MAX
 FLOW_BYTES_MAX = 1024  # DP_CC_FLOW_BYTES_MAX
 MEMBER_BYTES = 8
@@ -30,7 +30,9 @@ class Flow:
     ]
     pacing_rate_bps: Annotated[float, "set by the algorithm: pacing rate, bit/s; 0: not paced"]
     next_path: Annotated[
-        float, "set by the algorithm: path of the next packet, 0 to paths - 1; -1: taken in turn"
+        float,
+        "set by the algorithm: path of the packets that it lets out, 0 to paths - 1; "
+        "-1: taken in turn",
     ]
     unscheduled_bytes: Annotated[
         float, "set by the algorithm: may be in flight without a grant, where grants are needed"
@@ -83,7 +85,9 @@ class Ack:
     ]
     app_limited: Annotated[float, "1: the application, not the window, limited that sample"]
     credit_bytes: Annotated[float, "granted by the receiver and not sent yet; 0: none"]
-    path: Annotated[float, "path of the delivered packets: one call for each path"]
+    path: Annotated[
+        float, "path of the delivered packets; who reads it is called once for each path"
+    ]
     n_hops: Annotated[float, "telemetry records in `hop`"]
     hop: Annotated[Sequence[Hop], "telemetry, first hop first"]
 

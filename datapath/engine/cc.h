@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-#define DP_CC_ABI 10
+#define DP_CC_ABI 11
 #define DP_CC_HOPS_MAX 8
 
 /* Head of every flow record; parameters and state of the algorithm follow. */
@@ -25,7 +25,7 @@ struct dp_cc_flow {
 	/* set by the algorithm */
 	double cwnd_bytes;	/* may be less than a packet: then one is sent in several RTTs */
 	double pacing_rate_bps; /* 0: not paced */
-	double next_path; /* path of the next packet, 0 to paths - 1; -1: the paths take turns */
+	double next_path; /* path of the packets that this lets out; -1: the paths take turns */
 	double unscheduled_bytes; /* may be in flight without a grant, where grants are needed */
 	double wake_ns;		  /* when on_wake is called; 0: not */
 	/* set by the transport before each call */
@@ -64,7 +64,7 @@ struct dp_cc_ack {
 	double delivery_rate_bps;     /* draft-cheng-iccrg-delivery-rate-estimation; 0: none */
 	double app_limited;	      /* 1: the rate sample was limited by the application */
 	double credit_bytes;	      /* granted by the receiver and not sent yet; 0: none */
-	double path;		      /* path that acked_bytes took; one call for each path */
+	double path; /* of the newest packet acked; with by_path, of all that this call tells */
 	double n_hops;
 	struct dp_cc_hop hop[DP_CC_HOPS_MAX];
 };
@@ -120,6 +120,7 @@ struct dp_cc_data {
 struct dp_cc_algo {
 	uint64_t abi; /* DP_CC_ABI */
 	const char *name;
+	uint64_t by_path;    /* 1: on_ack is called once for each path of an acknowledgement */
 	uint64_t flow_bytes; /* size of a flow record: head, parameters and state */
 	const void *initial; /* record of a new flow, flow_bytes long */
 	/* the receiver's records, as the flow's; 0 and NULL: the algorithm has no receiver's side */

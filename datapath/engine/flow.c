@@ -291,7 +291,7 @@ void dp_flow_sent(struct dp_flow *f, uint32_t bytes, uint64_t now)
 	count_burst(f, now);
 }
 
-void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
+void dp_flow_ack_path(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
 {
 	struct dp_cc_flow *r;
 
@@ -305,11 +305,16 @@ void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
 	f->lost_since_ack = 0;
 	f->algo->on_ack(r, ack);
 	outputs(r);
-	if (!f->algo->on_rtt || ack->prior_delivered_bytes < (double)f->round_bytes)
+}
+
+void dp_flow_ack(struct dp_flow *f, struct dp_cc_ack *ack, uint64_t now)
+{
+	dp_flow_ack_path(f, ack, now);
+	if (!f->algo || !f->algo->on_rtt || ack->prior_delivered_bytes < (double)f->round_bytes)
 		return;
 	f->round_bytes = f->delivered_bytes;
-	f->algo->on_rtt(r, ack);
-	outputs(r);
+	f->algo->on_rtt(f->record, ack);
+	outputs(f->record);
 }
 
 void dp_flow_tick(struct dp_flow *f, uint64_t now)

@@ -104,6 +104,12 @@ static inline double dp_flow_next_path(const struct dp_flow *f)
 	return f->record ? f->record->next_path : -1;
 }
 
+/* Whether the algorithm is called for each path of an acknowledgement. */
+static inline bool dp_flow_by_path(const struct dp_flow *f)
+{
+	return f->algo && f->algo->by_path;
+}
+
 /* Bytes that may be in flight without a grant. */
 static inline double dp_flow_unscheduled_bytes(const struct dp_flow *f)
 {
@@ -146,6 +152,8 @@ void dp_flow_turn(struct dp_flow *, uint64_t now);
 void dp_flow_begin_sample(struct dp_flow *, uint64_t now);
 void dp_flow_sent(struct dp_flow *, uint32_t bytes, uint64_t now);
 void dp_flow_ack(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
+/* As dp_flow_ack(), for a part of an acknowledgement: it ends no round trip. */
+void dp_flow_ack_path(struct dp_flow *, struct dp_cc_ack *, uint64_t now);
 /* Calls on_wake if its time has come. */
 void dp_flow_tick(struct dp_flow *, uint64_t now);
 /* Writes n records of telemetry with their full values. */

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import pytest
 
+from datapath.cc import compile_algorithm
+from datapath.fabric.engine_options import EngineOptions
+from datapath.fabric.links import Link, Marking
+from datapath.fabric.simulator import Simulation
+from datapath.fabric.topology import LeafSpine
+
 from .hand import Hand
+from .signatures.scene import GBIT, MS, US, WIRE, long_flows
 
 STAY = {"probe_share": 0.0}
 
@@ -63,6 +70,30 @@ def test_loss_and_timeout() -> None:
 def test_one_path_and_limits() -> None:
     flow = Hand("mprdma", paths=1, initial_window=2)
     for _ in range(50):
-        flow.ack(1, marked=1)
+        flow.ack(1, marked=1, inflight=1)
         assert flow.flow.next_path == 0
     assert flow.packets == 1
+
+
+def test_without_acknowledgements_to_come_the_paths_take_turns() -> None:
+    flow = Hand("mprdma", paths=8)
+    for inflight, path in ((3, 5), (0, -1), (1, 5)):
+        flow.ack(1, path=5, inflight=inflight)
+        assert flow.flow.next_path == path
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_eight_equal_spines_stay_in_use(seed: int) -> None:
+    """Section 3.2: an acknowledgement of four packets sends one along each of their paths.
+
+    Nothing probes here: the paths of the first window are all there are.
+    """
+    marking = Marking("step", 20 * WIRE)
+    link = Link(rate_bps=10 * GBIT, delay_ns=2 * US, limit_bytes=4_000_000, marking=marking)
+    topology = LeafSpine(leaves=2, spines=8, hosts_per_leaf=1, edge=link, core=link)
+    simulation = Simulation(topology, seed=seed, transport=EngineOptions(paths=64))
+    flows = long_flows(1, 20 * MS)
+    links = simulation.run(flows, compile_algorithm("mprdma", STAY), until_ns=20 * MS).links
+    up = [int(link["offered_bytes"]) for link in links if link["name"].startswith("leaf0>spine")]
+    assert sum(one > 0.05 * sum(up) for one in up) >= 6
+    assert max(up) < 0.32 * sum(up)

@@ -62,9 +62,9 @@ def test_constants_and_hooks(ffi: Any) -> None:
         assert found
         assert int(found[1]) == value
     members = [name for name, _ in ffi.typeof("struct dp_cc_algo").fields]
-    assert members[:4] == ["abi", "name", "flow_bytes", "initial"]
-    assert members[4:8] == ["port_bytes", "port_initial", "sender_bytes", "sender_initial"]
-    assert members[8:] == [*HOOKS, "params"]
+    assert members[:5] == ["abi", "name", "by_path", "flow_bytes", "initial"]
+    assert members[5:9] == ["port_bytes", "port_initial", "sender_bytes", "sender_initial"]
+    assert members[9:] == [*HOOKS, "params"]
 
 
 def test_parameters_and_state_follow_the_head() -> None:

@@ -15,10 +15,12 @@ HOP = [name for name, _ in ffi.typeof("struct dp_cc_hop").fields]
 
 
 class Witness:
-    """Sets a window, and the path of the next packet if `choose` is given (called per event).
+    """Sets a window, and the path of the next packet if `next_path` is given.
 
-    acks and losses are the events so far, as dictionaries; `hops` of an ack is a list of such.
-    cnps are the times of CNPs, rounds the bytes delivered at each on_rtt.  wake_ns: when on_wake is
+    by_path: called for each path of an acknowledgement, it sends what each call lets out over its
+    path.  acks and losses are the events so far, as dictionaries; `hops` of an ack is a list of
+    such.  cnps are the times of CNPs, rounds the bytes delivered at each on_rtt, round_paths the
+    paths of its acknowledgements.  wake_ns: when on_wake is
     called first; wakes are the times of it, and it sets wake_ns to what `again` says of them.
     """
 
@@ -28,6 +30,7 @@ class Witness:
         *,
         cwnd_bytes: float = 1e9,
         next_path: float | None = None,
+        by_path: bool = False,
         wake_ns: float = 0,
         again: Callable[[float], float] | None = None,
     ) -> None:
@@ -35,9 +38,10 @@ class Witness:
         self.losses: list[dict[str, float]] = []
         self.cnps: list[float] = []
         self.rounds: list[float] = []
+        self.round_paths: list[float] = []
         self.wakes: list[float] = []
         self.wake_ns, self.again = wake_ns, again
-        self.next_path = next_path
+        self.next_path, self.by_path = next_path, by_path
         self.flow: Any = None
         record = ffi.new("struct dp_cc_flow *")
         record.cwnd_bytes = cwnd_bytes
@@ -53,7 +57,7 @@ class Witness:
             ffi.callback("void(void *, double)", self._on_wake),
         ]
         algo.abi, algo.name, algo.initial = lib.DP_CC_ABI, name, record
-        algo.flow_bytes = ffi.sizeof("struct dp_cc_flow")
+        algo.flow_bytes, algo.by_path = ffi.sizeof("struct dp_cc_flow"), by_path
         algo.on_init, algo.on_ack, algo.on_loss, algo.on_timeout, algo.on_cnp = calls[:5]
         algo.on_rtt, algo.on_wake = calls[5:]
         self._keep = (record, name, calls, algo)
@@ -72,9 +76,12 @@ class Witness:
             {name: getattr(ack.hop[i], name) for name in HOP} for i in range(int(ack.n_hops))
         ]
         self.acks.append(event)
+        if self.by_path:
+            self.flow.next_path = ack.path
 
     def _on_rtt(self, _: Any, ack: Any) -> None:
         self.rounds.append(ack.delivered_bytes)
+        self.round_paths.append(ack.path)
 
     def _on_wake(self, _: Any, now_ns: float) -> None:
         self.wakes.append(now_ns)

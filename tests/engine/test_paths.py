@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from datapath.native import ffi, lib
@@ -68,10 +70,10 @@ def probe(world: World, a: object, b: object) -> list[Packet]:
 
 
 def test_acknowledgements_and_marks_belong_to_paths(four: World) -> None:
-    """One acknowledgement, one call of the algorithm for each path."""
+    """One acknowledgement, one call of an algorithm that wants it for each path."""
     a, b = four.extended_pair()
     base = min(p.sport for p in probe(four, a, b))
-    witness = Witness(a)
+    witness = Witness(a, by_path=True)
     a.write(pattern(8 * MTU), b.host.memory(8 * MTU))
     packets = a.host.send_all()
     four.advance(10 * US)
@@ -92,6 +94,85 @@ def test_acknowledgements_and_marks_belong_to_paths(four: World) -> None:
     (newest,) = paths_of(packets[-1:], base)
     assert [i for i in by_path if by_path[i]["rtt_ns"]] == [newest]
     assert witness.acks[-1]["path"] == newest
+    assert witness.round_paths == [newest]
+
+
+def test_an_algorithm_that_does_not_look_at_paths_is_called_once(four: World) -> None:
+    """With all bytes and marks, and the RTT, which is known of the newest packet alone."""
+    a, b = four.extended_pair()
+    probe(four, a, b)
+    witness = Witness(a)
+    a.write(pattern(8 * MTU), b.host.memory(8 * MTU))
+    packets = a.host.send_all()
+    four.advance(10 * US)
+    for packet in packets:
+        four.give(b.host, packet.marked() if packet in packets[2:4] else packet)
+    four.settle()
+    (event,) = witness.acks
+    assert (event["acked_bytes"], event["marked_bytes"]) == (8 * MTU, 2 * MTU)
+    assert event["rtt_ns"] > 0
+
+
+def in_flight(world: World) -> tuple[Witness, list[tuple[int, Packet]], Any, Any]:
+    """A window of eight packets over four paths, each with its path; much more is to be sent."""
+    a, b = world.extended_pair()
+    base = min(p.sport for p in probe(world, a, b))
+    witness = Witness(a, by_path=True, cwnd_bytes=8 * MTU)
+    a.write(pattern(64 * MTU), b.host.memory(64 * MTU))
+    packets = a.host.send_all()
+    assert len(packets) == 8
+    world.advance(10 * US)
+    return witness, list(zip(paths_of(packets, base), packets, strict=True)), a, base
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 2, 0, 0), (1, 1, 3, 0)])
+def test_each_delivered_packet_sends_the_next_along_its_path(
+    four: World, order: tuple[int, ...]
+) -> None:
+    """NSDI 2018, section 3.2, though one acknowledgement tells of four packets."""
+    _, sent, a, base = in_flight(four)
+    for path in order:
+        packet = next(p for at, p in sent if at == path)
+        sent.remove((path, packet))
+        four.give(four.b_host, packet)
+    (ack,) = four.b_host.send_all()
+    four.give(a.host, ack)
+    assert sorted(paths_of(a.host.send_all(), base)) == sorted(order)
+
+
+def test_what_a_smaller_window_does_not_let_out_no_path_is_owed(four: World) -> None:
+    witness, sent, a, base = in_flight(four)
+    witness.flow.cwnd_bytes = 6 * MTU
+    for _, packet in sent[:4]:
+        four.give(four.b_host, packet)
+    (ack,) = four.b_host.send_all()
+    four.give(a.host, ack)
+    first = paths_of(a.host.send_all(), base)
+    assert len(first) == 2
+    for _, packet in sent[4:]:
+        four.give(four.b_host, packet)
+    for ack in four.b_host.send_all():
+        four.give(a.host, ack)
+    assert sorted(paths_of(a.host.send_all(), base)) == sorted(path for path, _ in sent[4:])
+
+
+def test_each_path_tells_when_its_own_packets_were_sent(four: World) -> None:
+    """What was delivered by then: a slow path shows (NSDI 2018, section 3.4)."""
+    witness, sent, a, base = in_flight(four)
+    slow = sent[0][0]
+    rest = [packet for path, packet in sent if path != slow]
+    for packet in rest[:4]:
+        four.give(four.b_host, packet)
+    (ack,) = four.b_host.send_all()
+    four.give(a.host, ack)
+    newer = [p for p in a.host.send_all() if paths_of([p], base) != [slow]]
+    del witness.acks[:]
+    for packet in [p for path, p in sent if path == slow] + newer[:2]:
+        four.give(four.b_host, packet)
+    (ack,) = four.b_host.send_all()
+    four.give(a.host, ack)
+    prior = {event["path"]: event["prior_delivered_bytes"] for event in witness.acks}
+    assert {prior.pop(path) for path in list(prior) if path != slow} == {prior[slow] + 4 * MTU}
 
 
 def test_a_slow_path_has_lost_nothing(make_world: MakeWorld) -> None:

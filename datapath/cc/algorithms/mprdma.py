@@ -15,7 +15,8 @@ class MpRdma(Flow):
     Paths need no state of their own: each acknowledgement sends the next packet
     along its own path (ACK clocking), so a path that delivers gets more, and
     the half packets of a congested one are given back to none.  With
-    `probe_share` of the acknowledgements the next packet takes a path at random.
+    `probe_share` of the acknowledgements what they let out takes a path at random.
+    When nothing is in flight, so that no acknowledgement will come, the paths take turns.
     Acknowledgements for packets that were sent more than `delta` packets before others that
     arrived already tell a slow path: the window gives up what they acknowledge and the next
     packet goes elsewhere (out-of-order aware path selection, 3.4).
@@ -60,7 +61,7 @@ class MpRdma(Flow):
             if ack.prior_delivered_bytes >= flow.newest_bytes:
                 flow.newest_bytes = ack.prior_delivered_bytes
                 flow.newest_path = path
-        choose_path(flow, path)
+        choose_path(flow, path if ack.inflight_bytes > 0 else IN_TURN)
         set_window(flow, cwnd)
 
     def on_loss(flow, loss: Loss) -> None:
@@ -74,10 +75,10 @@ class MpRdma(Flow):
 
 
 def choose_path(flow: MpRdma, path: int) -> None:
-    """The path of the acknowledgement, or now and then any."""
+    """The path of the acknowledgement, or now and then any; the paths in turn remain so."""
     paths = max(int(flow.paths), 1)
     flow.seed = (flow.seed * MULTIPLIER + INCREMENT) % MODULUS
-    if flow.seed < flow.probe_share * MODULUS:
+    if path != IN_TURN and flow.seed < flow.probe_share * MODULUS:
         flow.seed = (flow.seed * MULTIPLIER + INCREMENT) % MODULUS
         path = (flow.seed >> 16) % paths
     flow.next_path = path if 0 <= path < paths else IN_TURN

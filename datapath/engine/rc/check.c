@@ -122,7 +122,7 @@ static const char *check_list(const struct dp_rc *rc, const struct dp_rec_list *
 static const char *check_block(const struct dp_rc *rc)
 {
 	const struct dp_tx_block *b = rc->req.block;
-	uint32_t flight = 0, lost = 0;
+	uint32_t flight = 0, lost = 0, owed = 0;
 	struct tally t = { 0 };
 	const char *why;
 	unsigned kind;
@@ -138,6 +138,9 @@ static const char *check_block(const struct dp_rc *rc)
 		return why;
 	MUST(flight == t.flight && lost == t.lost, "a record is in no list");
 	MUST(b->listed == flight + lost, "the records in lists are counted wrong");
+	for (kind = 0; kind < b->paths; kind++)
+		owed += b->owing >> kind & 1 ? b->owed[kind] : 0;
+	MUST(owed == b->owed_all, "the packets that paths are owed are counted wrong");
 	MUST(t.bytes == rc->flow->inflight_bytes, "the bytes in flight are counted wrong");
 	return NULL;
 }

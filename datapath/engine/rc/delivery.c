@@ -5,6 +5,7 @@
  */
 #include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
+#include "engine/rc/paths.h"
 #include "engine/rc/requester.h"
 
 /* A READ may wait at the peer behind others, for any time. */
@@ -57,18 +58,6 @@ static bool answers_last_copy(const struct dp_rc *rc, const struct dp_rec *rec,
 	return now - rec->sent_ns >= rc->flow->rtt.min_rtt_ns;
 }
 
-static void note_path(struct dp_tx_block *b, const struct dp_rec *rec)
-{
-	struct dp_path_bytes *bytes = &b->bytes[rec->path];
-	uint64_t bit = 1ull << rec->path;
-
-	if (!(b->delivered & bit))
-		*bytes = (struct dp_path_bytes){ 0 };
-	b->delivered |= bit;
-	bytes->acked += rec->len;
-	bytes->marked += rec->marked ? rec->len : 0;
-}
-
 static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t now)
 {
 	struct dp_rec *rec = dp_rec_at(rc, psn);
@@ -86,7 +75,7 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 		dp_rack_update(rc, psn, rec, now);
 	d->bytes += rec->len;
 	if (b->paths > 1)
-		note_path(b, rec);
+		dp_path_delivered(b, rec);
 	if (!d->any || rec->sent_ns >= d->newest.sent_ns)
 		d->newest = *rec;
 	d->any = true;
@@ -180,33 +169,6 @@ static void advance(struct dp_rc *rc)
 	dp_retire(rc);
 	if (r->snd_una == r->snd_nxt)
 		dp_tx_release(rc);
-}
-
-/* Calls the algorithm once for each path; last for the path of the newest packet, with all that
- * belongs to that packet. */
-static void tell_paths(struct dp_rc *rc, const struct dp_cc_ack *newest, unsigned path,
-		       uint64_t now)
-{
-	struct dp_tx_block *b = rc->req.block;
-	struct dp_cc_ack ack;
-	unsigned i;
-
-	for (; b->delivered; b->delivered &= ~(1ull << i)) {
-		i = (unsigned)__builtin_ctzll(b->delivered);
-		if (i == path && b->delivered & (b->delivered - 1)) {
-			uint64_t others = b->delivered & ~(1ull << path);
-
-			i = (unsigned)__builtin_ctzll(others);
-		}
-		ack = *newest;
-		ack.path = i;
-		ack.acked_bytes = b->bytes[i].acked;
-		ack.marked_bytes = b->bytes[i].marked;
-		if (i != path)
-			ack.rtt_ns = ack.host_ns = ack.back_ns = ack.delivery_rate_bps =
-				ack.n_hops = 0;
-		dp_flow_ack(rc->flow, &ack, now);
-	}
 }
 
 /* If this answers a packet that was sent before the first time-out of a row, the time-outs were
@@ -312,7 +274,7 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 		dp_flow_hops(&rc->echo->echoed, ack.hop, d->hops, d->n_hops, now);
 	}
 	if (r->block->paths > 1)
-		tell_paths(rc, &ack, d->newest.path, now);
+		dp_paths_tell(rc, &ack, d->newest.path, now);
 	else
 		dp_flow_ack(rc->flow, &ack, now);
 	advance(rc);

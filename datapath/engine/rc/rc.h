@@ -12,6 +12,7 @@
  *   timeouts.c                its RTO, and when a silent peer counts as dead
  *   bundle.c                  short messages that share a packet, both ways
  *   delivery.c                its acknowledgements and responses
+ *   paths.c                   its paths: which is next, what each has delivered
  *   scoreboard.c              its record of each PSN in flight
  *   loss.c                    which of these are lost, and probes
  *   rack.c                    RACK-TLP as arithmetic

@@ -7,6 +7,7 @@
 #include "engine/rc/credit.h"
 #include "engine/rc/loss.h"
 #include "engine/rc/packets.h"
+#include "engine/rc/paths.h"
 #include "engine/rc/requester.h"
 
 void dp_ext_start(struct dp_rc *rc, uint64_t now)
@@ -24,24 +25,6 @@ void dp_ext_start(struct dp_rc *rc, uint64_t now)
 	delivered = rc->flow->delivered_bytes; /* counts on from the standard mode */
 	dp_flow_connect(rc->flow, r->segment, rc->window, (uint8_t)dp_paths(rc), now);
 	rc->flow->delivered_bytes = delivered;
-}
-
-/* Sets the path of the next packet: the algorithm's choice, or each path in turn.  A lost packet
- * takes another path than before. */
-static void choose_path(struct dp_rc *rc)
-{
-	uint32_t paths = dp_paths(rc);
-	double chosen;
-
-	if (paths == 1) {
-		rc->req.path = 0;
-		return;
-	}
-	chosen = dp_flow_next_path(rc->flow);
-	if (chosen >= 0 && chosen < paths)
-		rc->req.path = (uint8_t)chosen;
-	else
-		rc->req.path = (uint8_t)((rc->req.path + 1u) % paths);
 }
 
 static void record_sent(struct dp_rc *rc, uint32_t psn, uint32_t wqe, uint16_t len, bool response,
@@ -65,6 +48,7 @@ static void record_sent(struct dp_rc *rc, uint32_t psn, uint32_t wqe, uint16_t l
 		.app_limited = rc->flow->app_limited_at > rc->flow->delivered_bytes,
 	};
 	dp_rec_append(rc->req.block, dp_rec_list_of(rc->req.block, rec), dp_rec_slot(rc, psn));
+	dp_path_sent(rc->req.block, rec->path);
 }
 
 /* Whether the PSN was sent, is lost, and belongs to request `index`. */
@@ -141,9 +125,10 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	ack_req = rc->req.forced || !rc->flow->thinning.level;
 	rc->req.forced = false;
-	choose_path(rc);
+	dp_path_choose(rc);
+	/* taken in turn, a lost packet takes another path than before */
 	if (rc->req.path == rec->path && dp_flow_next_path(rc->flow) < 0)
-		choose_path(rc);
+		dp_path_choose(rc);
 	index = rec->wqe;
 	read = dp_sq(&rc->qp, index)->opcode == DP_WR_RDMA_READ;
 	for (i = 0; i < n; i++) {
@@ -314,7 +299,7 @@ static int send_new(struct dp_rc *rc, struct dp_packet *pkt, bool *timed, uint64
 			dp_fail_send(&rc->qp, rc->qp.sq_tx, DP_WC_LOC_QP_OP_ERR);
 		return 0;
 	}
-	choose_path(rc);
+	dp_path_choose(rc);
 	if (bundles(rc, wqe))
 		return send_bundle(rc, pkt, timed, now);
 	if (dp_build_request(rc, wqe, r->snd_nxt, n, wants_ack(rc, wqe, n), pkt, now))

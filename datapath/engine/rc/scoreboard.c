@@ -10,7 +10,8 @@ bool dp_tx_block_get(struct dp_rc *rc)
 		return false;
 	b->paths = dp_paths(rc);
 	b->pages = b->listed = 0;
-	b->xmit_ns = b->delivered = 0;
+	b->xmit_ns = b->delivered = b->owing = 0;
+	b->owed_all = 0;
 	b->lost.head = b->lost.tail = DP_NIL;
 	for (kind = 0; kind < dp_classes(b); kind++)
 		b->class[kind] = (struct dp_class){ .flight = b->lost };

@@ -48,9 +48,11 @@ struct dp_class {
 	struct dp_rack rack;	   /* of a path: also requests of READs and atomics that arrived */
 };
 
-/* Packets that one acknowledgement delivered over one path. */
-struct dp_path_bytes {
-	uint32_t acked, marked;
+/* What one acknowledgement delivered over one path: packets and bytes, and the counter of the QP
+ * when the newest of them was sent. */
+struct dp_path_news {
+	uint32_t packets, acked, marked;
+	uint64_t prior;
 };
 
 /* The records of a window lie in pages, which exist only where packets are in flight. */
@@ -65,8 +67,10 @@ struct dp_tx_block {
 	uint32_t listed; /* records in all lists: sent and not delivered */
 	struct dp_rec_list lost;
 	uint64_t xmit_ns;   /* latest sending time of a delivered packet, over all paths */
-	uint64_t delivered; /* paths > 1: a bit for each entry of `bytes` in use */
-	struct dp_path_bytes bytes[DP_PATHS_MAX];
+	uint64_t delivered; /* paths > 1: a bit for each entry of `news` in use */
+	struct dp_path_news news[DP_PATHS_MAX];
+	uint64_t owing;			       /* a bit for each entry of `owed` in use */
+	uint32_t owed[DP_PATHS_MAX], owed_all; /* packets that are to take each path; in sum */
 	struct dp_class class[DP_CLASSES_MAX]; /* paths; READs and atomics; those asked for again */
 	struct dp_tx_page *page[];	       /* by PSN modulo window, / DP_PAGE_PSNS */
 };
