@@ -330,20 +330,30 @@ void dp_flow_tick(struct dp_flow *f, uint64_t now)
 	outputs(r);
 }
 
-/* The records before give the high bits: the clock runs as fast as ours, and the counter only
- * grows. */
+/* The low bits as a signed difference of 40 bits. */
+static int64_t difference(uint64_t a, uint64_t b)
+{
+	return (int64_t)((a - b) << 24) >> 24;
+}
+
+/* The records before give the high bits: the clock runs as fast as ours, and the counter moves by
+ * less than 2^39 bytes.  Where the path changes, the hop is another one, whose clock and counter may
+ * be behind: then both step back, or forth. */
 void dp_flow_hops(struct dp_hops *e, struct dp_cc_hop *out, const uint8_t *records, uint32_t n,
 		  uint64_t now)
 {
 	uint64_t passed = now - e->at_ns, ts;
 	struct dp_telemetry t;
 	uint32_t i;
+	int64_t tx;
 
 	for (i = 0; i < n; i++) {
 		dp_telemetry_get(records + i * DP_HOP_LEN, &t);
 		ts = e->ts_ns[i] ? e->ts_ns[i] + passed : 1ull << 32 | t.ts_ns;
+		tx = e->ts_ns[i] ? e->tx_bytes[i] : (int64_t)t.tx_bytes;
 		e->ts_ns[i] = ts + (uint64_t)(int64_t)(int32_t)((uint32_t)t.ts_ns - (uint32_t)ts);
-		e->tx_bytes[i] += (t.tx_bytes - e->tx_bytes[i]) & ((1ull << 40) - 1);
+		tx = (int64_t)((uint64_t)tx + (uint64_t)difference(t.tx_bytes, (uint64_t)tx));
+		e->tx_bytes[i] = tx;
 		out[i] = (struct dp_cc_hop){
 			.queue_bytes = (double)t.queue_bytes,
 			.tx_bytes = (double)e->tx_bytes[i],

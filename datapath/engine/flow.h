@@ -58,7 +58,8 @@ struct dp_flow {
  * values, from the last records. */
 struct dp_hops {
 	uint64_t at_ns; /* when those came */
-	uint64_t ts_ns[DP_HOPS_MAX], tx_bytes[DP_HOPS_MAX];
+	uint64_t ts_ns[DP_HOPS_MAX];
+	int64_t tx_bytes[DP_HOPS_MAX]; /* below 0: of a hop of another path, which has sent less */
 };
 
 /* In-band telemetry: the newest records received, to be echoed to the peer, and what the peer

@@ -102,6 +102,25 @@ def test_clocks_and_counters_go_on_beyond_the_bits_on_the_wire(told: World) -> N
     assert [y["tx_bytes"] - x["tx_bytes"] for x, y in itertools.pairwise(hops)] == [2, 2]
 
 
+def test_a_hop_of_another_path_may_have_sent_less_or_more(told: World) -> None:
+    """A counter that is behind is no counter that went round."""
+    a, b = settled(told)
+    witness = Witness(a)
+    target = b.host.memory(8)
+    counters = (1 << 39) + 5, (1 << 39) - 10**6, 10**6, (1 << 40) - 7, (1 << 39) + 5
+    for sent in counters:
+        told.advance(1000)
+        a.write(b"x", target)
+        (packet,) = a.host.send_all()
+        told.give(b.host, stamped(packet, (1, told.now % 2**32, sent, 10)))
+        told.settle()
+    seen = [ack["hops"][0]["tx_bytes"] for ack in witness.acks]
+    assert seen[0] == counters[0]
+    assert seen[1:3] == [counters[1], counters[2]]
+    assert seen[3] == -7  # the nearest that ends with these bits
+    assert [int(value) % 2**40 for value in seen] == list(counters)
+
+
 def test_a_full_room_takes_no_more(told: World) -> None:
     a, b = settled(told)
     a.write(b"x", b.host.memory(8))

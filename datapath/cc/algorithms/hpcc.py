@@ -4,9 +4,7 @@
 
 from datapath.cc import Ack, Flow, algorithm, param, state
 from datapath.cc.algorithms.base_rtt import base_rtt, learn_base_rtt
-
-BITS_NS = 8e9  # bytes per ns to bit/s
-HOPS = 8
+from datapath.cc.algorithms.links import BITS_NS, HOPS, is_known, note_links, watches
 
 
 @algorithm("hpcc", source="Li et al., SIGCOMM 2019, section 3.2, algorithm 1")
@@ -26,8 +24,9 @@ class Hpcc(Flow):
 
     Without telemetry nothing is known, and the window stays what it is; neither
     loss nor marks change it.  When the path of a flow changes, so that a hop's
-    counter or clock runs backwards or its rate is another, that hop's first
-    record is only noted.
+    counter or clock runs backwards, its rate is another, or it seems to have sent
+    more than twice what its rate allows, that hop's first record is only noted.
+    Of several `paths` it watches one.
     """
 
     eta: float = param(0.95, min=0.1, max=1, doc="target utilisation")
@@ -46,6 +45,8 @@ class Hpcc(Flow):
     inc_stage: int = state(0)
     last_update_bytes: float = state()
     known_hops: int = state(0)
+    hop_path: int = state(0)
+    noted_ns: float = state()
     started: bool = state(False)
     hop_queue_bytes: list[float] = state(length=HOPS)
     hop_tx_bytes: list[float] = state(length=HOPS)
@@ -66,7 +67,7 @@ class Hpcc(Flow):
         if not flow.started:
             start(flow)
         hops = min(int(ack.n_hops), HOPS)
-        if hops == 0 or base_rtt(flow) <= 0:
+        if hops == 0 or base_rtt(flow) <= 0 or not watches(flow, ack, base_rtt(flow)):
             return
         if measure_inflight(flow, ack, hops):
             update_wc = ack.prior_delivered_bytes >= flow.last_update_bytes
@@ -87,18 +88,18 @@ def start(flow: Hpcc) -> None:
 
 
 def measure_inflight(flow: Hpcc, ack: Ack, hops: int) -> bool:
-    """Lines 1 to 10: whether U could be told, which needs a record before this one."""
+    """Lines 1 to 10: whether U could be told, which needs a record before this one.
+
+    note_links() is line 28, L <- ack.L.
+    """
     base_ns = base_rtt(flow)
     u, tau_ns = 0.0, 0.0
     for i in range(min(hops, flow.known_hops)):
         hop = ack.hop[i]
+        if not is_known(flow, hop, i):
+            continue
         elapsed_ns = hop.ts_ns - flow.hop_ts_ns[i]
-        sent_bytes = hop.tx_bytes - flow.hop_tx_bytes[i]
-        if elapsed_ns <= 0 or sent_bytes < 0 or hop.rate_bps != flow.hop_rate_bps[i]:
-            continue
-        if hop.rate_bps <= 0:
-            continue
-        tx_rate_bps = BITS_NS * sent_bytes / elapsed_ns
+        tx_rate_bps = BITS_NS * (hop.tx_bytes - flow.hop_tx_bytes[i]) / elapsed_ns
         queue_bytes = min(hop.queue_bytes, flow.hop_queue_bytes[i])
         load = queue_bytes / (hop.rate_bps * base_ns / BITS_NS) + tx_rate_bps / hop.rate_bps
         if load > u:
@@ -124,17 +125,6 @@ def compute_wind(flow: Hpcc, update_wc: bool) -> None:
     if update_wc:
         flow.inc_stage = 0 if multiplicative else flow.inc_stage + 1
         flow.w_c_bytes = flow.cwnd_bytes
-
-
-def note_links(flow: Hpcc, ack: Ack, hops: int) -> None:
-    """Line 28: L <- ack.L."""
-    for i in range(hops):
-        hop = ack.hop[i]
-        flow.hop_queue_bytes[i] = hop.queue_bytes
-        flow.hop_tx_bytes[i] = hop.tx_bytes
-        flow.hop_ts_ns[i] = hop.ts_ns
-        flow.hop_rate_bps[i] = hop.rate_bps
-    flow.known_hops = hops
 
 
 def initial_window(flow: Hpcc) -> float:

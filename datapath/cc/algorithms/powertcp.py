@@ -4,9 +4,8 @@
 
 from datapath.cc import Ack, Flow, algorithm, param, state
 from datapath.cc.algorithms.base_rtt import base_rtt, learn_base_rtt
+from datapath.cc.algorithms.links import BITS_NS, HOPS, is_known, note_links, watches
 
-BITS_NS = 8e9  # bytes per ns to bit/s
-HOPS = 8
 LEAST_POWER = 0.5  # of the equilibrium: a link that nobody uses has none
 STEPS = 8  # windows that are remembered of each tau
 MEMORY = STEPS + 2
@@ -35,8 +34,9 @@ class PowerTcp(Flow):
     equilibrium's at least, so that a window at most doubles in an RTT, and the window is at most
     2 HostBw tau; a flow that cannot use its window, or a link that nobody uses, has hardly any
     power.  Neither loss nor marks change the window, and without telemetry (and without `theta`)
-    nothing does.  When the path of a flow changes, so that a hop's counter or clock runs backwards
-    or its rate is another, that hop's first record is only noted.
+    nothing does.  When the path of a flow changes, so that a hop's counter or clock runs
+    backwards, its rate is another, or it seems to have sent more than twice what its rate allows,
+    that hop's first record is only noted.  Of several `paths` it watches one.
     """
 
     gamma: float = param(0.9, min=0.01, max=1, doc="weight of a new window")
@@ -59,6 +59,8 @@ class PowerTcp(Flow):
     prev_ns: float = state()
     prev_rtt_ns: float = state()
     known_hops: int = state(0)
+    hop_path: int = state(0)
+    noted_ns: float = state()
     hop_queue_bytes: list[float] = state(length=HOPS)
     hop_tx_bytes: list[float] = state(length=HOPS)
     hop_ts_ns: list[float] = state(length=HOPS)
@@ -100,18 +102,21 @@ def start(flow: PowerTcp) -> None:
 
 
 def power_of_links(flow: PowerTcp, ack: Ack) -> bool:
-    """NORMPOWER of algorithm 1; whether it could be told, which needs a record before this one."""
+    """NORMPOWER of algorithm 1; whether it could be told, which needs a record before this one.
+
+    note_links() is prevInt <- ack.H.
+    """
     tau_ns = base_rtt(flow)
     hops = min(int(ack.n_hops), HOPS)
+    if hops == 0 or not watches(flow, ack, tau_ns):
+        return False
     power, elapsed_ns = -1.0, 0.0
     for i in range(min(hops, flow.known_hops)):
         hop = ack.hop[i]
+        if not is_known(flow, hop, i):
+            continue
         dt_ns = hop.ts_ns - flow.hop_ts_ns[i]
         sent_bytes = hop.tx_bytes - flow.hop_tx_bytes[i]
-        if dt_ns <= 0 or sent_bytes < 0 or hop.rate_bps != flow.hop_rate_bps[i]:
-            continue
-        if hop.rate_bps <= 0:
-            continue
         arrived_bytes = sent_bytes + hop.queue_bytes - flow.hop_queue_bytes[i]
         current_bps = BITS_NS * max(arrived_bytes, 0) / dt_ns
         bdp_bytes = hop.rate_bps * tau_ns / BITS_NS
@@ -174,18 +179,6 @@ def update_old(flow: PowerTcp, now_ns: float) -> None:
         flow.newest = (flow.newest + 1) % MEMORY
         flow.since_ns[flow.newest] = now_ns
         flow.past_cwnd_bytes[flow.newest] = flow.cwnd_bytes
-
-
-def note_links(flow: PowerTcp, ack: Ack, hops: int) -> None:
-    """prevInt <- ack.H."""
-    for i in range(hops):
-        hop = ack.hop[i]
-        flow.hop_queue_bytes[i] = hop.queue_bytes
-        flow.hop_tx_bytes[i] = hop.tx_bytes
-        flow.hop_ts_ns[i] = hop.ts_ns
-        flow.hop_rate_bps[i] = hop.rate_bps
-    if hops > 0:
-        flow.known_hops = hops
 
 
 def host_bdp(flow: PowerTcp) -> float:
