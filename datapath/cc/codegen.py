@@ -47,6 +47,12 @@ _OPTIONS = {
 }
 
 
+_ARITHMETIC = (
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow),
+    *(operator.lshift, operator.rshift, operator.neg, operator.pos, pow),
+)
+
+
 def symbol(hook: str) -> str:
     """Name of a hook's function in the object."""
     return f"dp_cc_{hook}"
@@ -63,7 +69,11 @@ def build_object(program: Program) -> bytes:
     Raises:
         LocalError: numba cannot compile it; the message has file and line.
     """
-    numba.config.DISABLE_JIT = False  # NUMBA_DISABLE_JIT is meant for the user's own jit functions
+    # NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK are meant for the user's own jit functions.  What
+    # changed in the environment is read first, or numba would read it while it compiles.
+    numba.config.reload_config()
+    numba.config.DISABLE_JIT = False
+    numba.config.BOUNDSCHECK = None
     compiler = _Compiler(program)
     module = None
     for name in program.algorithm.hooks:
@@ -177,21 +187,26 @@ class _Compiler:
             self._check_operator(function, line, statement.value, typemap)
 
     def _check_operator(self, function: FunctionType, line: int, value: Any, typemap: Any) -> None:
-        """Operators of whole numbers whose result is of another type, or another one, in Python."""
-        if not isinstance(value, ir.Expr) or value.op not in ("binop", "inplace_binop", "unary"):
-            return
+        """Operators whose result is of another type, or another one, in Python or numpy."""
+        plain, arguments = _operation(value, typemap)
+        kinds = [types.unliteral(item) for item in arguments]
         file = function.__code__.co_filename
-        if value.op == "unary":
-            if value.fn is operator.invert and isinstance(typemap[value.value.name], types.Boolean):
-                raise located(file, line, "~ of true or false", hint="write not")
+        if plain is operator.invert and isinstance(kinds[0], types.Boolean):
+            raise located(file, line, "~ of true or false", hint="write not")
+        if plain in _ARITHMETIC and all(kind == types.boolean for kind in kinds):
+            raise located(
+                file,
+                line,
+                "arithmetic of true and false alone, of which compiled code, Python and numpy each "
+                "make something else",
+                hint="write int(...) around a comparison that counts",
+            )
+        if plain not in (operator.pow, pow) or not all(
+            isinstance(kind, types.Integer) for kind in kinds
+        ):
             return
-        plain = value.fn if value.op == "binop" else value.immutable_fn
-        left, right = typemap[value.lhs.name], typemap[value.rhs.name]
-        if plain is not operator.pow or not isinstance(types.unliteral(left), types.Integer):
-            return
-        if not isinstance(types.unliteral(right), types.Integer):
-            return
-        if not isinstance(right, types.IntegerLiteral) or right.literal_value < 0:
+        exponent = arguments[1]
+        if not isinstance(exponent, types.IntegerLiteral) or exponent.literal_value < 0:
             raise located(
                 file,
                 line,
@@ -254,6 +269,20 @@ class _Compiler:
         if place is not None and place.filename in self.program.files:
             return place.filename, place.line
         return function.__code__.co_filename, function.__code__.co_firstlineno
+
+
+def _operation(value: Any, typemap: Any) -> tuple[Any, list[Any]]:
+    """The operator, or the function that is called, of an expression, and its arguments' types."""
+    operation = value.op if isinstance(value, ir.Expr) else ""
+    if operation == "unary":
+        return value.fn, [typemap[value.value.name]]
+    if operation in ("binop", "inplace_binop"):
+        plain = value.fn if operation == "binop" else value.immutable_fn
+        return plain, [typemap[value.lhs.name], typemap[value.rhs.name]]
+    if operation == "call":
+        called = getattr(typemap[value.func.name], "typing_key", None)
+        return called, [typemap[item.name] for item in value.args]
+    return None, []
 
 
 def _c_signature(arguments: tuple[Any, ...]) -> Any:

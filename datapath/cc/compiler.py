@@ -8,6 +8,7 @@ it.  So a new value costs one link, and numba is imported only for new code.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import importlib.metadata
 import json
@@ -15,6 +16,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 from datapath.cc import cache, linking, records, subset
@@ -80,7 +82,11 @@ def _object(program: subset.Program, path: Path) -> bytes:
 
 
 def _code_key(program: subset.Program) -> str:
-    """The inputs of the machine code: sources, constants, layout, tools."""
+    """The inputs of the machine code: sources, the functions made of them, layout, tools.
+
+    The text alone does not tell the code: a condition may choose among functions, and a module that
+    was imported before its file changed has the old ones.
+    """
     algorithm = program.algorithm
     here = Path(__file__).parent
     fields = (*algorithm.fields, *algorithm.receiver_state)
@@ -93,9 +99,32 @@ def _code_key(program: subset.Program) -> str:
             *((here / name).read_text() for name in _OWN),
             linking.HEADER.read_text(),
             json.dumps([algorithm.name, algorithm.class_name, layout, constants]),
+            *(f"{name} {_code(program, hook)}" for name, hook in algorithm.hooks.items()),
+            *(_code(program, helper) for helper in program.helpers),
             *program.files.values(),
         ]
     )
+
+
+def _code(program: subset.Program, function: FunctionType) -> str:
+    """What is compiled of a function: its code, and what its names stand for."""
+    code = function.__code__
+    constants = [repr(item) for item in code.co_consts if not isinstance(item, CodeType)]
+    scope = vars(builtins) | function.__globals__
+    named = [_meaning(program, scope[name]) for name in code.co_names if name in scope]
+    names = (code.co_varnames, code.co_names)
+    return json.dumps([function.__qualname__, code.co_code.hex(), *names, constants, named])
+
+
+def _meaning(program: subset.Program, value: Any) -> str:
+    """A number as it is written; of the helpers the position; of other functions the name."""
+    if subset.is_constant(value):
+        return repr(value)
+    function = getattr(value, "py_func", value)
+    for position, helper in enumerate(program.helpers):
+        if helper is function:
+            return f"helper {position}"
+    return f"{getattr(value, '__module__', None)} {getattr(value, '__name__', None)}"
 
 
 def _digest(parts: list[str]) -> str:

@@ -257,8 +257,20 @@ class _Checker:
                 raise self._fail(node, "records and tuples cannot be changed by index")
         elif isinstance(node, ast.Call):
             self._check_call(node)
+        elif isinstance(node, ast.Compare):
+            self._check_identity(node)
         elif isinstance(node, ast.Expr) and not isinstance(node.value, (ast.Call, ast.Constant)):
             raise self._fail(node, "this statement has no effect")
+
+    def _check_identity(self, node: ast.Compare) -> None:
+        """Compiled code has values and no objects: only None is the same thing everywhere."""
+        sides = [node.left, *node.comparators]
+        for index, operator in enumerate(node.ops):
+            if isinstance(operator, (ast.Is, ast.IsNot)) and not any(
+                isinstance(side, ast.Constant) and side.value is None
+                for side in sides[index : index + 2]
+            ):
+                raise self._fail(node, "`is` compares objects, not numbers", "write == or !=")
 
     def _check_constant(self, node: ast.Constant) -> None:
         if node.value is None or isinstance(node.value, (bool, int, float)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from datapath.cc import cache, compile_algorithm, linking, load, toolchain
-from datapath.cc.drivers import NativeAlgorithm, new_ack
+from datapath.cc import cache, compile_algorithm, linking, load, subset, toolchain
+from datapath.cc.algorithm import registered
+from datapath.cc.drivers import Descriptor, NativeAlgorithm, new_ack
 from datapath.errors import CapabilityError, LocalError
+from datapath.native import paths
 
 from .conftest import WriteAlgorithm
 
@@ -95,6 +98,66 @@ def test_defaults_of_arguments_are_part_of_the_key(tmp_path: Path) -> None:
     for gain in (2, 3):
         (tmp_path / "consts.py").write_text(f"GAIN = {gain}\n" + "#" * gain)
         assert answer(str(tmp_path / "mine.py")) == gain
+
+
+CHOSEN = """\
+import math
+import os
+from datapath.cc import algorithm, state
+
+def two(x):
+    return 2 * x
+
+def three(x):
+    return 3 * x
+
+choice = os.environ.get("CHOICE")
+first, second = (three, two) if choice == "swapped" else (two, three)
+root = math.fabs if choice == "native" else math.sqrt
+
+@algorithm("chosen")
+class Chosen:
+    seen: float = state()
+
+    def on_ack(flow, ack):
+        flow.cwnd_bytes = first(ack.acked_bytes) + 10 * second(ack.acked_bytes) + root(64)
+
+    if choice == "hook":
+        def on_init(flow):
+            flow.seen = 1
+"""
+
+
+def test_what_a_condition_chooses_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One text, four programs."""
+    path = tmp_path / "chosen.py"
+    path.write_text(CHOSEN)
+    for choice, window in {"": 40, "swapped": 31, "native": 96, "hook": 40}.items():
+        monkeypatch.setenv("CHOICE", choice)
+        assert answer(str(path)) == window
+        native = NativeAlgorithm(compile_algorithm(str(path)))
+        native.on_init()
+        assert native.flow.seen == (choice == "hook")
+
+
+def test_a_module_from_before_its_file_changed_keeps_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And does not leave it in the cache as that of the new text."""
+    path = tmp_path / "edited.py"
+    text = SIMPLE.replace("simple", "edited").replace("Simple", "Edited").partition("\n")[2]
+    text = "from datapath.cc import algorithm, param\n" + text
+    path.write_text(text.replace("GAIN", "5"))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("edited")
+    path.write_text(text.replace("GAIN", "50"))
+    try:
+        assert answer("edited") == 10
+        assert answer(str(path)) == 100
+    finally:
+        del sys.modules["edited"], registered["edited"]
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
@@ -198,6 +261,15 @@ class Mine:
         ("flow.last = flow.count ** 2 + 2.0 ** -flow.count", 14, ""),
         ("flow.last = ~(flow.last > 0)", 14, "~ of true or false"),
         ("flow.last = ~flow.count", 14, ""),
+        ("flow.last = pow(2, -flow.count)", 14, "a power of a whole number"),
+        ("flow.last = pow(2, flow.count)", 14, "a power of a whole number"),
+        ("flow.last = pow(flow.count, 2) + pow(2.0, -flow.count)", 14, ""),
+        ("flow.last = (flow.last > 1) + (flow.last > 2)", 14, "arithmetic of true and false alone"),
+        ("flow.last = -(flow.last > 1)", 14, "arithmetic of true and false alone"),
+        ("n = flow.last > 1; n *= n; flow.last = n", 14, "arithmetic of true and false alone"),
+        ("flow.last = int(flow.last > 1) + (flow.last > 2)", 14, ""),
+        ("flow.last *= flow.last > 1", 14, ""),
+        ("flow.last = (flow.last > 1) & (flow.last > 2)", 14, ""),
     ],
 )
 def test_numba_s_refusals_name_the_line(
@@ -244,6 +316,55 @@ def test_an_index_outside_the_hops_reads_nothing(write: WriteAlgorithm) -> None:
         assert native.flow.seen == seen
 
 
+@pytest.mark.parametrize("way", ["environment", "file"])
+def test_bounds_are_checked_whatever_numba_is_told(tmp_path: Path, way: str) -> None:
+    """The object stays in the cache, where others find it."""
+    (tmp_path / "mine.py").write_text(
+        "from datapath.cc import algorithm, state\n"
+        '@algorithm("mine")\nclass Mine:\n    a: list[float] = state(length=4)\n'
+        "    def on_ack(flow, ack):\n"
+        "        flow.a[int(ack.path)] = 1\n        flow.cwnd_bytes = 1\n"
+    )
+    told = {"NUMBA_BOUNDSCHECK": "0"} if way == "environment" else {}
+    if way == "file":
+        (tmp_path / ".numba_config.yaml").write_text("boundscheck: 0\n")
+    code = (
+        "from datapath.cc import compile_algorithm\n"
+        "from datapath.cc.drivers import NativeAlgorithm, new_ack\n"
+        "native = NativeAlgorithm(compile_algorithm('./mine.py'))\n"
+        "native.on_ack(new_ack(path=4))\n"
+        "print(native.flow.cwnd_bytes)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=tmp_path,
+        env=os.environ
+        | told
+        | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(paths.ROOT)},
+    )
+    assert done.stdout.strip() == "0.0"
+
+
+def test_which_functions_are_called_for_each_path(write: WriteAlgorithm) -> None:
+    """Those that look at ack.path, a helper of theirs included."""
+    text = """
+        def path_of(ack):
+            return ack.path
+
+        @algorithm("mine")
+        class Mine:
+            def on_ack(flow, ack):
+                flow.cwnd_bytes = {0}
+        """
+    for read, by_path in (("ack.rtt_ns", 0), ("path_of(ack)", 1), ("ack.path", 1)):
+        made = compile_algorithm(write(text.format(read)))
+        assert Descriptor(made).by_path == by_path
+
+
 def test_hooks_that_are_left_out(write: WriteAlgorithm) -> None:
     path = write('@algorithm("mine")\nclass Mine:\n    def on_ack(flow, ack): pass\n')
     native = NativeAlgorithm(compile_algorithm(path, {}))
@@ -266,11 +387,12 @@ def test_the_object_needs_only_libc_and_libm(name: str) -> None:
 
 
 def test_what_needs_python_is_named(tmp_path: Path) -> None:
-    made = load("fixed")
+    made = subset.analyse(load("fixed"))
+    values = made.algorithm.resolve({})
     with pytest.raises(LocalError, match=r"fixed.py:\d+: compiled Fixed allocates memory"):
-        linking.link(made, made.resolve({}), _object_that_calls("NRT_Allocate", tmp_path))
+        linking.link(made, values, _object_that_calls("NRT_Allocate", tmp_path))
     with pytest.raises(LocalError, match="compiled Fixed needs system"):
-        linking.link(made, made.resolve({}), _object_that_calls("system", tmp_path))
+        linking.link(made, values, _object_that_calls("system", tmp_path))
 
 
 def _object_that_calls(name: str, folder: Path) -> bytes:

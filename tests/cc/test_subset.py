@@ -83,6 +83,8 @@ LINE = 5 + 19  # of the first statement of on_ack
         ("flow.last[0] = 1", "cannot be changed by index", ""),
         ("ack.hop[0] = 1", "cannot be changed by index", ""),
         ("flow.last == 1", "no effect", ""),
+        ("flow.last = 1 if (ack.rtt_ns > 1) is True else 2", "`is` compares objects", "write =="),
+        ("flow.last = 1 if 0 < ack.rtt_ns is not flow.last else 2", "`is` compares objects", "!="),
         ("x = flow.last.real", "flow.last is a number", ""),
         ("x = reads(flow)", "flow has no member nothing", ""),
     ],
