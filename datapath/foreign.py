@@ -53,6 +53,11 @@ def expanded(path: Path) -> Path:
         return path
 
 
+def beside(folder: Path, name: str | Path) -> Path:
+    """The file that a file in `folder` names: from there on, or from a home folder (expanded())."""
+    return folder / expanded(Path(name))
+
+
 def read_bytes(path: Path, bytes_max: int = FILE_BYTES_MAX) -> bytes:
     """The content of a file, of a pipe too; an endless one is read no further than the bound."""
     with path.open("rb") as file:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -132,13 +133,21 @@ registered: dict[str, Algorithm] = {}
 
 
 class Collector:
-    """Takes the algorithms of one file in place of the registry, while it is loaded."""
+    """Takes the algorithms of one file in place of the registry, while it is loaded.
+
+    Those of its neighbours, which are forgotten afterwards (loading.py), are in neither: another
+    folder may have algorithms of the same names.
+    """
 
     active: Collector | None = None
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Algorithm] = []
+
+    def takes(self, file: str) -> bool:
+        """Whether what that file declares is kept out of the registry."""
+        return Path(file).resolve().parent == Path(self.file).parent
 
     def __enter__(self) -> Collector:
         self.outer, Collector.active = Collector.active, self
@@ -164,8 +173,9 @@ def algorithm(name: str, *, source: str = "") -> Callable[[_C], _C]:
         made = _read_class(cls, name, source, file)
         _classes.add(cls)
         collector = Collector.active
-        if collector is not None and collector.file == file:
-            collector.found.append(made)
+        if collector is not None and collector.takes(file):
+            if collector.file == file:
+                collector.found.append(made)
             return cls
         other = registered.get(name)
         if other is not None and other.file != file:

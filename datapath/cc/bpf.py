@@ -23,7 +23,7 @@ from datapath import foreign, search_path
 from datapath.cc import cache, struct_ops
 from datapath.cc.source import display
 from datapath.debian import install_hint
-from datapath.errors import CapabilityError, LocalError
+from datapath.errors import CapabilityError, DatapathError, LocalError
 
 SUFFIX = ".bpf.c"
 _OWN = Path(__file__).with_name("tcp")
@@ -80,7 +80,7 @@ def source_of(name: str, folder: Path) -> Path | None:
     folder: where relative names begin.
     """
     if is_file(name):
-        return (folder / foreign.expanded(Path(name))).resolve()
+        return foreign.beside(folder, name).resolve()
     mine = _OWN / f"{name}{SUFFIX}"
     return mine if mine.is_file() else None
 
@@ -179,9 +179,15 @@ def _run(argv: list[str], package: str) -> subprocess.CompletedProcess[bytes]:
             f"program {argv[0]} is not installed, which a TCP congestion control in C needs",
             hint=install_hint(package),
         )
-    return subprocess.run(
-        [program, *argv[1:]], capture_output=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        return subprocess.run(
+            [program, *argv[1:]], capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise DatapathError(
+            f"{argv[0]} has not ended after {_TIMEOUT_S:g} s",
+            hint="try again when the machine has less to do",
+        ) from None
 
 
 def _described(path: Path) -> TcpAlgorithm:

@@ -36,6 +36,12 @@ def registry() -> Mapping[str, Algorithm]:
     return dict(sorted(registered.items()))
 
 
+def file_of(name_or_path: str) -> str | None:
+    """The file, as it is written, of what load() takes; None for a registered name."""
+    match = _PATH.fullmatch(name_or_path)
+    return match["path"] if match else None
+
+
 def load(name_or_path: str) -> Algorithm:
     """Find an algorithm; one of the user's own is checked, and not yet compiled.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from datapath.cc import bpf
+from datapath import foreign
+from datapath.cc import bpf, loading
 from datapath.errors import LocalError
 from datapath.units import parse_bit_rate, parse_bytes, parse_duration_ns, parse_fraction
 
@@ -50,14 +51,14 @@ class Cc(BaseModel):
     @property
     def file(self) -> str | None:
         """The source file when the algorithm is the user's own (`./file.py:Class`), as written."""
-        stem, extension, _ = self.algo.partition(".py")
-        return stem + extension if extension else None
+        return loading.file_of(self.algo)
 
     def located(self, folder: Path) -> str:
         """`algo` with its file relative to `folder`, as datapath.cc takes it."""
         if self.file is None:
             return self.algo
-        return f"{(folder / self.file).resolve()}{self.algo.removeprefix(self.file)}"
+        file = foreign.beside(folder, self.file).resolve()
+        return f"{file}{self.algo.removeprefix(self.file)}"
 
 
 class HostCc(Cc):

@@ -185,13 +185,12 @@ def _setup(
 ) -> tuple[Any, Any]:
     """The settings of all cases, and the compiled algorithm."""
     from datapath.cc import compile_algorithm
+    from datapath.cc.spec import Cc
     from datapath.hunt.case import Setup
 
     values = parameters(algorithm, param)
     made = compile_algorithm(algorithm, values)
-    path, extension, class_name = algorithm.partition(".py")
-    if extension:
-        algorithm = f"{Path(path + extension).expanduser().resolve()}{class_name}"
+    algorithm = Cc(algo=algorithm).located(Path())
     return Setup(algorithm, values, _settings(settings or []), seed), made
 
 

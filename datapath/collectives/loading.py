@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from datapath import foreign
 from datapath.cc.loading import file_of, run_file
 from datapath.cc.source import RAISED
 from datapath.collectives.trace import Algorithm, crashed, registered
@@ -48,7 +49,7 @@ def load(name: str, folder: Path | None = None) -> Algorithm:
                 hint=did_you_mean(name, sorted(known), "there are"),
             )
         return known[name]
-    path = (folder or Path()) / match["path"]
+    path = foreign.beside(folder or Path(), match["path"])
     found = _of_file(path)
     wanted = match["function"]
     if wanted:

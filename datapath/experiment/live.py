@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from datapath import foreign
 from datapath.errors import DatapathError, RunFailed
 from datapath.experiment import collecting, counters, cputime, measuring, preflight, witness
 from datapath.experiment.cputime import CpuTime
@@ -147,7 +148,8 @@ def _user_xdp(spec: PointSpec, network: Network, folder: Path, record: RunRecord
         return
     from datapath.xdp.user import HookedNetwork, attach
 
-    with attach(cast(HookedNetwork, network), folder / spec.xdp.source, spec.xdp.hook) as program:
+    source = foreign.beside(folder, spec.xdp.source)
+    with attach(cast(HookedNetwork, network), source, spec.xdp.hook) as program:
         yield
         record.xdp_maps = program.maps()
 

@@ -331,12 +331,13 @@ class _Loader:
 
     def _files(self, raw: RawPoint, spec: PointSpec) -> dict[str, str]:
         """Digests of the files that a point names; a missing one is a problem."""
-        named: dict[Path, str | None] = {**spec.code, **spec.data}
-        named["cc", "tcp"] = spec.cc.tcp_file
+        code: dict[Path, str | None] = {**spec.code, ("cc", "tcp"): spec.cc.tcp_file}
         if spec.xdp is not None:
-            named["xdp", "source"] = spec.xdp.source
+            code["xdp", "source"] = spec.xdp.source
+        files = {at: self._beside(name) for at, name in code.items() if name}
+        files |= {at: self.source.parent / name for at, name in spec.data.items()}
         digests = {}
-        for path, file in ((at, self.source.parent / name) for at, name in named.items() if name):
+        for path, file in files.items():
             try:
                 if file not in self.digests:
                     self.digests[file] = hashlib.sha256(foreign.read_bytes(file)).hexdigest()
@@ -345,6 +346,9 @@ class _Loader:
                 text = f"{file}: {_why(error)}; paths are relative to the experiment file"
                 self._add(raw.source_of(path), text)
         return digests
+
+    def _beside(self, name: str) -> FilePath:
+        return foreign.beside(self.source.parent, name)
 
     def _check_data(self, raw: RawPoint, spec: PointSpec, digests: Mapping[str, str]) -> None:
         """The content of the workload's files, once for points that have the same."""
@@ -360,7 +364,7 @@ class _Loader:
 
     def _check_cc(self, raw: RawPoint, cc: Cc, place: Path) -> None:
         """The algorithm has to exist and to take the parameters.  Only a run compiles it."""
-        if cc.file is not None and not foreign.is_file(self.source.parent / cc.file):
+        if cc.file is not None and not foreign.is_file(self._beside(cc.file)):
             return  # told already
         try:
             algorithm = _algorithm(cc.located(self.source.parent))
@@ -388,7 +392,7 @@ class _Loader:
         """The algorithm of the workload itself: its parameters, and code of the user's own."""
         workload, hosts = spec.of_workload, len(spec.topology.host_names)
         code, tried = workload.code(), (workload.model_dump_json(), hosts)
-        there = all(foreign.is_file(self.source.parent / name) for name in code.values())
+        there = all(foreign.is_file(self._beside(name)) for name in code.values())
         if not there or tried in self.tried:
             return  # what is not there is told already
         self.tried.add(tried)

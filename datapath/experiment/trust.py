@@ -117,7 +117,7 @@ def _code(experiment: LoadedExperiment) -> Iterator[Path]:
         )
         names |= {name for name in named if name is not None}
     for name in sorted(names):
-        yield (experiment.folder / foreign.expanded(Path(name))).resolve()
+        yield foreign.beside(experiment.folder, name).resolve()
 
 
 def _holds(begun: Begun) -> bool:
@@ -142,7 +142,7 @@ def _named(begun: Begun) -> list[str]:
         python = _CODE.fullmatch(value)
         if python or any(part in _RUNS for key in keys for part in key.split(".")):
             file = python["file"] if python else value
-            here = begun.source.parent / foreign.expanded(Path(file))
+            here = foreign.beside(begun.source.parent, file)
             there = foreign.is_file(here)
             named.append(str(here.resolve()) if there else f"{'.'.join(keys)}: {value}")
     return sorted(set(named))

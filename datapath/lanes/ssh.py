@@ -47,7 +47,7 @@ class SshNetwork(WithCards):
         self.hosts: list[SshHost] = []
         self._config: FilePath | None = None
         if topology.ssh_config is not None:
-            self._config = (folder or FilePath()) / foreign.expanded(FilePath(topology.ssh_config))
+            self._config = foreign.beside(folder or FilePath(), topology.ssh_config)
             if not foreign.is_file(self._config):
                 raise LocalError(
                     f"topology.ssh_config: there is no file {self._config}",

@@ -12,6 +12,7 @@ import pytest
 
 from datapath.cc import compile_algorithm, load, records, registry
 from datapath.cc.algorithm import registered
+from datapath.cc.spec import Cc
 from datapath.errors import LocalError
 
 from .conftest import WriteAlgorithm
@@ -243,6 +244,38 @@ def test_an_imported_module_registers_its_algorithms(
     finally:
         for name in ("one", "two"):
             registered.pop(name, None)
+
+
+def test_neighbours_of_two_folders_may_have_the_same_names(tmp_path: Path) -> None:
+    """They are of no use by name, since they are forgotten."""
+    base = (
+        "from datapath.cc import algorithm, param\n"
+        '@algorithm("base")\nclass Base:\n'
+        "    gain = param({gain})\n    def on_ack(flow, ack): pass\n"
+    )
+    mine = (
+        "from base_of_mine import Base\nfrom datapath.cc import algorithm\n"
+        '@algorithm("mine")\nclass Mine(Base):\n    pass\n'
+    )
+    for folder, gain in (("a", 1.0), ("b", 2.0)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "base_of_mine.py").write_text(base.format(gain=gain))
+        (tmp_path / folder / "mine.py").write_text(mine)
+        assert load(str(tmp_path / folder / "mine.py")).params[0].default == gain
+    assert "base" not in registry()
+
+
+@pytest.mark.parametrize(
+    "name", ["~/a.py.d/mine.py:Mine", "./a.py.d/mine.py", "a.py.d/mine.py:", "a.py.d/mine.py:Mine"]
+)
+def test_the_file_of_an_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As load() finds it: in a folder whose name has .py in it, and in the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file, colon, class_name = name.partition(":")
+    assert Cc(algo=name).file == file
+    assert Cc(algo=name).located(tmp_path) == f"{tmp_path}/a.py.d/mine.py{colon}{class_name}"
 
 
 def test_unknown_name() -> None:

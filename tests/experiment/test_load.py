@@ -231,6 +231,20 @@ def test_a_wrong_algorithm_file_names_its_line(tmp_path: Path, source: str, said
     assert said in str(caught.value)
 
 
+def test_code_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `dpctl cc check` finds it; the folder's name has .py in it, too."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = tmp_path / "cc.py.old"
+    home.mkdir()
+    (home / "my.py").write_text(
+        "from datapath.cc import algorithm\n"
+        '@algorithm("mine")\nclass Mine:\n    def on_ack(flow, ack): pass\n'
+    )
+    text = GOOD.replace(PATH, "cc: {algo: '~/cc.py.old/my.py:Mine'}")
+    point = load_text(text, Path("/nowhere/x.yaml")).points[0]
+    assert point.spec.cc.located(Path("/nowhere")) == f"{home}/my.py:Mine"
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from datapath.cc import bpf
-from datapath.errors import CapabilityError, LocalError, RunFailed
+from datapath.errors import CapabilityError, DatapathError, LocalError, RunFailed
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
 from datapath.lanes.tcp_control import _allowed, tcp_control
@@ -263,6 +264,19 @@ def test_a_header_that_has_changed_is_compiled_again(tmp_path: Path) -> None:
         (tmp_path / "inner" / "b.h").write_text(f"#define WINDOW {window}\n")
         made.append(bpf.build(tmp_path / "hold.bpf.c", "of this kernel", lambda folder: BTF))
     assert made[0] == made[2] != made[1]
+
+
+def test_a_tool_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "return 2;")
+    tool = tmp_path / "bpftool"
+    tool.write_text("#!/bin/sh\nexec sleep 600\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(bpf, "_TIMEOUT_S", 0.5)
+    with pytest.raises(DatapathError, match=r"bpftool has not ended after 0\.5 s") as caught:
+        bpf.build(tmp_path / "hold.bpf.c", "", lambda folder: BTF)
+    assert "try again" in caught.value.hint
 
 
 def test_the_compiler_names_the_line(network: NetnsNetwork, tmp_path: Path) -> None:
