@@ -93,7 +93,7 @@ def _pick(found: list[Algorithm], path: Path, class_name: str) -> Algorithm:
 
 def _load_file(path: Path) -> list[Algorithm]:
     """Run a file of the user's own and return the algorithms that it declares."""
-    file = file_of(path)
+    file = name_in_python(path)
     with _loading, Collector(file) as collector:
         try:
             run_file(path, "datapath_cc")
@@ -107,7 +107,7 @@ def _load_file(path: Path) -> list[Algorithm]:
     return collector.found
 
 
-def file_of(path: Path) -> str:
+def name_in_python(path: Path) -> str:
     """The name that a file of the user's own has for Python, as in tracebacks."""
     return str(foreign.expanded(path).resolve())
 
@@ -117,7 +117,7 @@ def run_file(path: Path, prefix: str) -> ModuleType:
 
     What the file raises is raised.  LocalError: it is not there, or no text.
     """
-    file = file_of(path)
+    file = name_in_python(path)
     try:
         text = importlib.util.decode_source(foreign.read_bytes(Path(file)))
     except OSError as error:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datapath import foreign
-from datapath.cc.loading import file_of, run_file
+from datapath.cc.loading import name_in_python, run_file
 from datapath.cc.source import RAISED
 from datapath.collectives.trace import Algorithm, crashed, registered
 from datapath.errors import LocalError
@@ -62,7 +62,7 @@ def load(name: str, folder: Path | None = None) -> Algorithm:
 
 def _of_file(path: Path) -> list[Algorithm]:
     """The algorithms that a file declares."""
-    file = file_of(path)
+    file = name_in_python(path)
     registry()  # all of the toolkit's, since what the file adds is taken out again
     before = dict(registered)
     try:

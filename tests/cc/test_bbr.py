@@ -118,6 +118,15 @@ def test_loss_is_conserved_for_a_round_then_the_window_comes_back() -> None:
     assert flow.rate_bps > 0.7 * RATE
 
 
+def test_the_floor_of_four_packets_waits_until_the_loss_is_over() -> None:
+    """Section 4.2.3.6: BBRMinPipeCwnd is for the time without packet conservation."""
+    flow = in_probe_bw()
+    sent = flow.delivered
+    assert flow.lose(prior=sent - 2, inflight=1) == pytest.approx(2)
+    flow.ack(1, prior=sent - 1, inflight=1, rtt_ns=RTT_NS, rate_bps=RATE)
+    assert flow.packets == pytest.approx(2)
+
+
 def test_timeout_leaves_one_packet_and_the_model() -> None:
     flow = in_probe_bw()
     before = flow.packets

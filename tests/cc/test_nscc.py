@@ -27,6 +27,12 @@ def test_a_flow_begins_with_one_and_a_half_products() -> None:
     assert hand().flow.cwnd_bytes / MSS == pytest.approx(MOST)
 
 
+@pytest.mark.parametrize(("unknown", "rate"), [({}, 10e9), ({"unknown_line_rate_bps": 4e11}, 4e11)])
+def test_a_port_of_unknown_rate(unknown: dict[str, float], rate: float) -> None:
+    flow = Hand("nscc", line_rate_bps=0, min_rtt_ns=RTT, **unknown)
+    assert flow.flow.cwnd_bytes == pytest.approx(1.5 * rate * RTT / 8e9)
+
+
 def test_below_the_target_the_window_grows_by_what_is_left() -> None:
     """Up to 4 packets per RTT, by how far the delay is below; no fair increase beside it."""
     flow = hand()

@@ -150,6 +150,47 @@ def test_a_list_that_is_read_only_does_not_hide_the_reason(network: NetnsNetwork
     network.hosts[0].namespace.in_network(inside)
 
 
+SINK = """
+import socket
+server = socket.create_server(("0.0.0.0", 7001))
+print("ready", flush=True)
+for _ in range(2):
+    peer, _ = server.accept()
+    while peer.recv(1 << 16):
+        pass
+    peer.close()
+"""
+SOURCE = """
+import socket, sys
+for _ in range(2):  # the kernel learns of the clamp at the end of the first
+    client = socket.create_connection((sys.argv[1], 7001))
+    most = 0
+    for _ in range(128):
+        client.sendall(bytes(1 << 15))
+        info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 84)
+        most = max(most, int.from_bytes(info[80:], "little"))  # tcpi_snd_cwnd
+    client.shutdown(socket.SHUT_WR)
+    client.recv(1)
+print(most)
+"""
+
+
+def test_slow_start_of_copa_heeds_the_clamp(network: NetnsNetwork, tmp_path: Path) -> None:
+    """Which a route may set (ip-route(8), cwnd)."""
+    receiver, sender = network.hosts
+    address = receiver.endpoint.ipv4
+    (route,) = sender.run(["ip", "route", "show", "match", address]).stdout.splitlines()
+    with tcp_control(network.hosts, "dp_copa", tmp_path, tmp_path, one_kernel=True):
+        clamped = ["ip", "route", "replace", *route.split(), "cwnd", "lock", "12"]
+        assert sender.run(clamped).returncode == 0
+        sink = receiver.popen(["python3", "-c", SINK], stdout=tmp_path / "sink")
+        wait_until(lambda: "ready" in (tmp_path / "sink").read_text(), "the receiver listens")
+        done = sender.run(["python3", "-c", SOURCE, address])
+        assert sink.wait(timeout=60) == 0
+        assert sender.run(["ip", "route", "replace", *route.split()]).returncode == 0
+    assert int(done.stdout) <= 12, done.stderr
+
+
 def test_two_runs_have_it_at_once(tmp_path: Path) -> None:
     """Each has an object of its own; the first to begin ends first."""
     written(tmp_path, "return 2;")

@@ -267,11 +267,12 @@ def set_cwnd(flow: Bbr, ack: Ack) -> None:
     cwnd = flow.cwnd_bytes
     if flow.packet_conservation:
         cwnd = max(cwnd, ack.inflight_bytes + ack.acked_bytes)
-    elif flow.filled_pipe:
-        cwnd = min(cwnd + ack.acked_bytes, target)
-    elif cwnd < target or ack.delivered_bytes < flow.initial_window * flow.mss_bytes:
-        cwnd += ack.acked_bytes
-    cwnd = max(cwnd, MIN_PIPE_PACKETS * flow.mss_bytes)
+    else:
+        if flow.filled_pipe:
+            cwnd = min(cwnd + ack.acked_bytes, target)
+        elif cwnd < target or ack.delivered_bytes < flow.initial_window * flow.mss_bytes:
+            cwnd += ack.acked_bytes
+        cwnd = max(cwnd, MIN_PIPE_PACKETS * flow.mss_bytes)
     if flow.mode == PROBE_RTT:
         cwnd = min(cwnd, MIN_PIPE_PACKETS * flow.mss_bytes)
     set_window(flow, cwnd)

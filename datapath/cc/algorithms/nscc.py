@@ -30,8 +30,7 @@ class Nscc(Flow):
     The constants are for 100 Gbit/s and 12 us; for other paths they are scaled by the
     bandwidth-delay product, as the specification does.  Not in the specification: an
     acknowledgement speaks for several packets and counts as marked if one of them was; the base
-    RTT is measured, `base_rtt_ns` sets it; without a rate of the port the window that was reached
-    without delay stands for the product.  Ultra Ethernet sprays packets over many paths: set
+    RTT is measured, `base_rtt_ns` sets it.  Ultra Ethernet sprays packets over many paths: set
     `paths`.
     """
 
@@ -52,6 +51,9 @@ class Nscc(Flow):
     qa_gate: float = param(0.125, min=0, max=1, doc="quick adapt: delivered less of the most")
     max_bdps: float = param(1.5, min=0.1, max=16, doc="largest window, bandwidth-delay products")
     fast_delay_ns: float = param(1_000, unit="ns", min=0, doc="what counts as no delay")
+    unknown_line_rate_bps: float = param(
+        10e9, unit="bit/s", min=1e6, doc="taken for the port's rate where that is not known"
+    )
 
     lowest_rtt_ns: float = state()
     avg_delay_ns: float = state()
@@ -114,7 +116,7 @@ def target_ns(flow: Nscc) -> float:
 
 def bdp_bytes(flow: Nscc) -> float:
     """The port's rate times the base RTT."""
-    rate_bps = flow.line_rate_bps if flow.line_rate_bps > 0 else 100e9
+    rate_bps = flow.line_rate_bps if flow.line_rate_bps > 0 else flow.unknown_line_rate_bps
     return max(rate_bps * base_or_reference(flow) / 8e9, flow.mss_bytes)
 
 

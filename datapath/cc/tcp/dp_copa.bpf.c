@@ -120,14 +120,16 @@ void BPF_PROG(copa_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	up = (__u64)cwnd * queue_us < 2ull * rtt;
 	if (c->slow_start && up) {
 		if (tp->is_cwnd_limited)
-			tp->snd_cwnd = cwnd + acked;
+			tp->snd_cwnd = least(cwnd + acked, tp->snd_cwnd_clamp);
 		return;
 	}
 	c->slow_start = 0;
 	if (now - c->round_at_us > tp->srtt_us >> 3)
 		end_round(c, cwnd, now);
-	if (up != c->grew)
+	if (up != c->grew && c->velocity > 1) {
 		c->velocity = 1;
+		c->same = 0;
+	}
 	c->acked += acked * 2 * c->velocity;
 	step = c->acked / cwnd;
 	c->acked -= step * cwnd;
