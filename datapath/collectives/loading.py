@@ -30,9 +30,10 @@ def registry() -> Mapping[str, Algorithm]:
     return dict(sorted(own.items()))
 
 
-def is_file(name: str) -> bool:
-    """Whether it names a file of the user's own."""
-    return _PATH.fullmatch(name) is not None
+def file_of(name: str) -> str | None:
+    """The file, as it is written, of what load() takes; None for a name of the toolkit's."""
+    match = _PATH.fullmatch(name)
+    return match["path"] if match else None
 
 
 def load(name: str, folder: Path | None = None) -> Algorithm:

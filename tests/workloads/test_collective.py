@@ -23,7 +23,7 @@ from datapath.verbs.spec import Transport
 from datapath.workloads import REGISTRY
 from datapath.workloads.base import Outcome, RunContext
 from datapath.workloads.collective_times import bus_factor
-from datapath.workloads.kinds.collective import Collective
+from datapath.workloads.kinds.collective import Collective, CollectiveParams
 from tests.workloads.conftest import RunWorkload
 
 
@@ -48,6 +48,14 @@ def simulated(folder: Path, loss: float = 0, **parameters: object) -> Outcome:
         )
         kind = REGISTRY["collective"]
         return kind(kind.Params.model_validate(parameters)).run(context)
+
+
+@pytest.mark.parametrize("file", ["mine.py", "./a.py.d/mine.py"])
+def test_the_file_of_an_algorithm(file: str) -> None:
+    for name in (file, f"{file}:", f"{file}:ring"):
+        parameters = CollectiveParams.model_validate({"algorithm": name})
+        assert parameters.code() == {("algorithm",): file}
+    assert CollectiveParams.model_validate({"algorithm": "ring"}).code() == {}
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "pairwise"])

@@ -134,8 +134,10 @@ class CollectiveParams(WorkloadParams):
     )
 
     def code(self) -> Mapping[tuple[str | int, ...], str]:
-        stem, extension, _ = self.algorithm.partition(".py")
-        return {("algorithm",): stem + extension} if extension else {}
+        from datapath.collectives.loading import file_of
+
+        file = file_of(self.algorithm)
+        return {("algorithm",): file} if file else {}
 
     def check_code(self, folder: Path, hosts: int) -> None:
         from datapath.collectives import check, load
