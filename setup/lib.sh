@@ -71,7 +71,7 @@ sources() {
 build_ready() {
 	local stamp=$ROOT/$1/.stamp
 	[ -e "$stamp" ] && [ "$stamp" -nt "$VENV/.stamp" ] &&
-		[ -z "$(sources \( -newer "$stamp" -o -cnewer "$stamp" \) -print -quit)" ]
+		[ -z "$(sources \( -newer "$stamp" -o -newercc "$stamp" \) -print -quit)" ]
 }
 
 # ---- steps --------------------------------------------------------------------
@@ -238,7 +238,8 @@ compile() {
 setup_build() {
 	local started stamp=$ROOT/$1/.stamp
 	# ninja goes by the time of the last change.
-	[ ! -e "$stamp" ] || sources -cnewer "$stamp" ! -newer "$stamp" -exec touch {} +
+	[ ! -e "$stamp" ] || sources -newercc "$stamp" ! -newer "$stamp" -exec touch {} + ||
+		fail "sources in $ROOT" "their time cannot be set: run as their owner"
 	started=$(date +%s.%N) # what is edited meanwhile counts as newer
 	step "building C and BPF in $1/" compile "$1" ||
 		fail "building $1/" "the compiler's message stands above; a clean start: rm -r $ROOT/$1"

@@ -147,7 +147,7 @@ class Collector:
 
     def takes(self, file: str) -> bool:
         """Whether what that file declares is kept out of the registry."""
-        return Path(file).resolve().parent == Path(self.file).parent
+        return source.is_neighbour(file, Path(self.file).parent)
 
     def __enter__(self) -> Collector:
         self.outer, Collector.active = Collector.active, self

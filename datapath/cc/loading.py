@@ -18,7 +18,7 @@ from types import ModuleType
 
 from datapath import foreign
 from datapath.cc.algorithm import Algorithm, Collector, registered
-from datapath.cc.source import RAISED, display, located, reason
+from datapath.cc.source import RAISED, display, is_neighbour, located, reason
 from datapath.cc.subset import analyse
 from datapath.errors import LocalError
 from datapath.spelling import did_you_mean
@@ -158,6 +158,6 @@ def _importable(module: ModuleType, folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
         for name in set(sys.modules) - before:
             origin = getattr(sys.modules[name], "__file__", None)
-            if origin and Path(origin).resolve().parent == folder:
+            if origin and is_neighbour(origin, folder):
                 del sys.modules[name]
         sys.modules.pop(module.__name__, None)

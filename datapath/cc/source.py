@@ -36,6 +36,11 @@ def display(file: str) -> str:
         return file
 
 
+def is_neighbour(file: str, folder: Path) -> bool:
+    """Whether a file lies in the folder (resolved) of the user's file that imports it."""
+    return Path(file).resolve().parent == folder
+
+
 def text_of(file: str) -> str:
     """The text of a source file (or of a notebook's cell), "" when there is none."""
     linecache.checkcache(file)

@@ -87,6 +87,8 @@ class Communicator:
         error = lib.dpcoll_open(config, ffi.new("void *[]", kept), sizes, len(kept), out)
         self._comm = out[0]
         if error:
+            if not self._comm:
+                raise LocalError(f"rank {rank}: {os.strerror(-error)}")
             what = self._error(error)
             lib.dpcoll_close(self._comm)
             self._comm = ffi.NULL

@@ -247,7 +247,10 @@ def answers(
 
 @contextlib.contextmanager
 def workers(jobs: int | None, *, most: int | None = None) -> Iterator[Workers]:
-    """Processes of this machine that make runs.  jobs: how many; None: one for each CPU."""
+    """Processes of this machine that make runs.
+
+    jobs: how many; None: one for each CPU.  most: the tasks that there are, if that is known.
+    """
     count = jobs or len(os.sched_getaffinity(0))
     try:
         with Workers(count if most is None else min(count, most)) as processes:

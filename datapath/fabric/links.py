@@ -21,10 +21,10 @@ PAUSE_FRAME_BYTES = 64 + 20
 
 TRACE_MS_MAX = 2**32 - 1
 """The latest time of a trace of delivery opportunities: 49 days."""
-_OPPORTUNITY_BYTES = 1500
-"""DP_LINK_OPPORTUNITY."""
 _ETHERNET_BYTES = 14 + 24
 """Bytes of a frame on the wire beside those that the MTU counts."""
+OPPORTUNITY_BYTES = 1500 + _ETHERNET_BYTES
+"""On the wire: DP_LINK_OPPORTUNITY."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class Link(WholeNumbers):
         """Of the trace, if there is one."""
         if not self.trace_ms:
             return self.rate_bps
-        return len(self.trace_ms) * _OPPORTUNITY_BYTES * 8e3 / self.trace_ms[-1]
+        return len(self.trace_ms) * OPPORTUNITY_BYTES * 8e3 / self.trace_ms[-1]
 
 
 DSCPS = 64

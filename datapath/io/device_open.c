@@ -14,9 +14,9 @@
 
 enum { FORK_WAIT_MS = 1000 };
 
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dp_device *devices;
-/* Held while a port is open that no device of the list has.  fork() in another thread waits for it. */
+/* Held while the list changes, and while a port is open that no device of it has.  fork() in another
+ * thread waits for it. */
 static struct dp_lock between;
 static _Thread_local bool fork_holds; /* between */
 
@@ -55,7 +55,6 @@ static void forget_all(void)
 		dev->port = NULL;
 	}
 	devices = NULL;
-	pthread_mutex_init(&devices_lock, NULL);
 	between = (struct dp_lock){ 0 };
 }
 
@@ -64,26 +63,23 @@ static void watch_forks(void)
 	pthread_atfork(before_fork, after_fork, forget_all);
 }
 
+/* Call this and the next one with `between` held. */
 static void list_add(struct dp_device *dev)
 {
-	pthread_mutex_lock(&devices_lock);
 	dev->next = devices;
 	devices = dev;
-	pthread_mutex_unlock(&devices_lock);
 }
 
 static void list_del(struct dp_device *dev)
 {
 	struct dp_device **at;
 
-	pthread_mutex_lock(&devices_lock);
 	for (at = &devices; *at; at = &(*at)->next) {
 		if (*at == dev) {
 			*at = dev->next;
 			break;
 		}
 	}
-	pthread_mutex_unlock(&devices_lock);
 }
 
 /* Chooses the segment that was asked for, or less if the port does not carry it with room for

@@ -181,7 +181,9 @@ def _lossless_buffer(topology: Topology, graph: Graph) -> SharedBuffer:
         raise LocalError(
             f"topology.pfc: a headroom of {headroom} bytes holds no packet of {frame} bytes, which "
             "arrives after each pause",
-            hint="leave headroom out: it then follows from rate, delay and MTU of the links",
+            hint=f"give at least {frame}"
+            if isinf(_ample_headroom(topology, graph))
+            else "leave headroom out: it then follows from the links' settings and the MTU",
         )
     xoff = total // parts - headroom if pfc.xoff is None else pfc.xoff
     if headroom * parts > total or xoff <= 0:

@@ -23,6 +23,7 @@ _ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _BTF = "/sys/kernel/btf/vmlinux"
 _LINES_SHOWN = 8
 _NAMES_TRIED = 99
+_TRIES = 10  # runs end seldom at the same moment
 
 
 @contextlib.contextmanager
@@ -32,8 +33,8 @@ def tcp_control(
     """Have the hosts' TCP use an algorithm while the body runs.
 
     name: as cc.tcp of an experiment.  folder: where relative file names begin.
-    one_kernel: the hosts share it, so that an algorithm of C is registered once.  Otherwise each
-    has it by a name of its own.
+    one_kernel: the hosts share it, so that an algorithm of C is registered once.  Otherwise it is
+    registered for each, by a name that is free there.
 
     Raises:
         LocalError: the source is wrong; the text has file and line.
@@ -113,8 +114,16 @@ def _allowed(name: str) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # another run's algorithm may go meanwhile
-                _ALLOWED.write_text(" ".join(n for n in _ALLOWED.read_text().split() if n != name))
+            _disallow(name)
+
+
+def _disallow(name: str) -> None:
+    """Take a name off the list, of which the kernel refuses all if one has gone meanwhile."""
+    for _ in range(_TRIES):
+        left = [other for other in _ALLOWED.read_text().split() if other != name]
+        with contextlib.suppress(OSError):
+            _ALLOWED.write_text(" ".join(left))
+            return
 
 
 @contextlib.contextmanager

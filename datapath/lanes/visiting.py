@@ -31,6 +31,7 @@ from datapath.lanes.namespace import Namespace, installed
 _NAME = re.compile(rb"@datapath-run:([0-9]{1,10}):[0-9]{1,6}")
 _ANSWER_BYTES = 1 << 20
 _ANSWER_S = 10.0
+_AT_ONCE = 64  # runs that are asked
 _NONE = "dpctl ps lists the runs that go on"
 
 
@@ -91,7 +92,7 @@ def survey(patience_s: float = _ANSWER_S) -> tuple[list[OpenRun], list[RemoteErr
         return OpenRun(run.pid, run.socket, about)
 
     there = [OpenRun(pid, name) for pid in processes.pids() for name in _names(pid)]
-    with ThreadPoolExecutor(max_workers=len(there) or 1) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(there), _AT_ONCE) or 1) as pool:
         answers = list(pool.map(asked, there))
     found = [answer for answer in answers if isinstance(answer, OpenRun)]
     return found, [answer for answer in answers if isinstance(answer, RemoteError)]

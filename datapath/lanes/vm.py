@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path as FilePath
 
-from datapath import cachedir, privileges, scratch
+from datapath import privileges, scratch
 from datapath.errors import CapabilityError, DatapathError, RunFailed
 from datapath.lanes import kernels, rdma
 from datapath.lanes.accel import accelerator
@@ -93,7 +93,7 @@ class VmNetwork(WithMiddle):
                 hint="set path: {backend: none}; netem inside the guest can impair",
             )
         check_seen("the toolkit in", paths.PACKAGE, "move it to another folder")
-        check_seen("the cache", cachedir.root(), "set XDG_CACHE_HOME to another folder")
+        check_seen("the cache", kernels.cache.folder(), "set XDG_CACHE_HOME to another folder")
         if logs is not None:
             check_seen("results in", logs, "choose another folder with --out")
         self.topology = topology

@@ -25,8 +25,9 @@ from typing import Any
 from datapath import processes
 from datapath.errors import CapabilityError, LocalError, RemoteError
 from datapath.verbs.direct import read_params
+from datapath.verbs.launch import NAME
 
-_NAME = re.compile(rb"@datapath-verbs:([0-9]{1,10}):([A-Za-z0-9_.-]{1,55}):[0-9]{1,3}")
+_NAME = re.compile(f"@datapath-verbs:([0-9]{{1,10}}):({NAME.pattern}):[0-9]{{1,3}}".encode())
 _ANSWER_S = 5.0
 _LIST_S = 20.0
 _ANSWER_BYTES = 1 << 17

@@ -109,7 +109,7 @@ _ROWS = (
     DeviceKey(
         "segment",
         "Payload of a full packet of the extended protocol, where the path carries it; unset: "
-        "what suits the port.",
+        "what suits the port.  What it has beyond a multiple of 8 is not used.",
         "a multiple of 4, 256 to 8960",
         "segment",
         low=256,

@@ -193,6 +193,7 @@ static void forget_in_child(void)
 		d->contexts = NULL;
 		d->channels = 0;
 		d->dm_lent = 0;
+		d->stats = NULL; /* the parent's */
 		close_control(d);
 	}
 }
@@ -230,7 +231,7 @@ static int first_open(struct front_device *d)
 		return err;
 	d->qps = NULL;
 	d->end = &d->qps;
-	if (!d->stats || d->pid != getpid()) /* the parent's */
+	if (!d->stats)
 		d->stats = front_stats_create(d);
 	if (!d->stats) {
 		err = -ENOMEM;

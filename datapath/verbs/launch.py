@@ -27,8 +27,9 @@ from datapath.spelling import did_you_mean
 from datapath.verbs import sysfs
 from datapath.verbs.device_keys import DEVICE_KEYS
 
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,55}")
-"""As config.h has it."""
+NAME_MAX = 55
+NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_MAX}}}")
+"""As config.h has them."""
 PORT_KINDS = ("afxdp", "udp")
 NETDEVS = Path("/sys/class/net")
 UCX_TRANSPORTS = "rc_verbs,ud_verbs:aux,self"
@@ -97,7 +98,7 @@ class DeviceSpec:
         if not NAME.fullmatch(self.name):
             raise LocalError(
                 f"{self.name!r} is not a device name",
-                hint="use letters, digits, '_', '.' and '-', at most 55",
+                hint=f"use letters, digits, '_', '.' and '-', at most {NAME_MAX}",
             )
         if self.kind not in PORT_KINDS or not self.where or re.search(r"[\s;]", self.port):
             raise LocalError(

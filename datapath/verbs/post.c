@@ -83,13 +83,11 @@ int front_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_
 	err = dp_device_lock(dev);
 	if (err)
 		goto out;
-	dp_device_posting(dev, qp->qp, NULL, 0);
 	for (; wr; wr = wr->next) {
 		err = translate(ibv->qp_type, wr, &one);
 		if (err)
 			break;
-		if (one.opcode == DP_WR_BIND_MW || one.opcode == DP_WR_LOCAL_INV)
-			dp_device_posting(dev, qp->qp, &one, 1);
+		dp_device_posting(dev, qp->qp, &one, 1);
 		err = dp_qp_post_send(qp->qp, &one);
 		if (err)
 			break;

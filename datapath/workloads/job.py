@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from datapath.native import paths
 from datapath.workloads import collective_times
 from datapath.workloads.base import RunContext
-from datapath.workloads.programs import Programs
+from datapath.workloads.programs import TOLD, Programs
 from datapath.workloads.traffic.live import DEVICE_NAMES, token_file
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run_job(
             )
             for rank, host in enumerate(hosts)
         ]
-        programs.finish_all(started, hearsay=" told rank ")
+        programs.finish_all(started, hearsay=TOLD)
     return [collective_times.read_report(ctx.logs, host, rank) for rank, host in enumerate(hosts)]
 
 

@@ -32,6 +32,9 @@ _RULE = " -*=\t\0"
 """What lines consist of that only divide others."""
 _ERROR_WORDS = ("error", "fail", "unable", "couldn't", "cannot", "unexpected", "problem", "invalid")
 
+TOLD = " told rank "
+"""In the words of a rank of libdpcoll that another rank has told why a collective ended."""
+
 CLIENT_ALONE = (
     "More command-line arguments for the client alone, which tells the server what it has to know "
     "of them."

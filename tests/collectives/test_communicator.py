@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import signal
 import socket
@@ -248,10 +249,10 @@ def test_who_waits_while_another_thread_closes_is_told(opened: Opener) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         told, _ = ended([pool.submit(run, rank) for rank in range(2)])
-    assert "closed meanwhile" in told
+    assert re.search(r"communicator (is|was) closed", told)
 
 
-COPIES, CHUNK_BYTES = 2000, 4 * 2**20
+COPIES, CHUNK_BYTES = 6000, 4 * 2**20
 
 
 @algorithm("busy", collective="broadcast")
@@ -270,7 +271,7 @@ def test_a_rank_that_works_by_itself_is_not_gone(opened: Opener) -> None:
 
     def run(rank: int) -> bool:
         data = np.zeros(CHUNK_BYTES, np.int8)
-        with opened(rank, plan, silence_ms=400) as comm:
+        with opened(rank, plan, silence_ms=1500) as comm:
             return comm.start(comm.take(plan), data.ctypes.data).wait(PATIENCE_S)
 
     with ThreadPoolExecutor(2) as pool:

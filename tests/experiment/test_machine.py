@@ -70,13 +70,17 @@ def test_what_guests_found_of_kvm_is_told(monkeypatch: pytest.MonkeyPatch, tmp_p
     lane = by_name(list(machine._lanes()))["lane vm"]
     assert [f.state for f in (*machine._virtual(), lane)] == ["told", "good"]
     for works, state in ((True, "good"), (False, "slow")):
-        monkeypatch.setattr(accel, "_try", lambda _, works=works: (works, "the words of QEMU"))
+        monkeypatch.setattr(
+            accel, "_try", lambda _, works=works: (works, "the words of QEMU", True)
+        )
+        accel._kvm_works.cache_clear()
         accel._kvm_works(kernel)
         lane = by_name(list(machine._lanes()))["lane vm"]
         (found,) = machine._virtual()
         assert "6.12.1-amd64: the words of QEMU" in found.found
         assert [found.state, lane.state] == [state, state]
         accel._note(kernel).unlink()
+    accel._kvm_works.cache_clear()
 
 
 def test_every_device_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,10 +57,10 @@ def test_weights_are_shares_of_the_link() -> None:
 
 
 def test_a_share_of_a_trace_is_one_of_its_mean_rate() -> None:
-    """1500 bytes each 2 ms are 6 Mbit/s."""
+    """1538 bytes of the wire each 2 ms are 6.152 Mbit/s."""
     classes = [{"dscp": 46, "share": "10%"}, {}]
     link = shape(topology(), Path(trace=[1, 4], classes=classes)).graph().cables[0].forward
-    assert [link.shaped_bps(one) for one in link.classes] == [600_000, 0]
+    assert [link.shaped_bps(one) for one in link.classes] == [615_200, 0]
 
 
 def test_a_strict_class_goes_first() -> None:

@@ -225,7 +225,7 @@ def test_a_silent_run_is_named_and_the_others_are_shown(monkeypatch: pytest.Monk
     with hostile({"version": 1, "links": links}) as silent, hostile({"links": links}) as pid:
         os.kill(silent, signal.SIGSTOP)
         assert os.WIFSTOPPED(os.waitpid(silent, os.WUNTRACED)[1])
-        monkeypatch.setattr(top, "_PATIENCE_S", 0.5)
+        monkeypatch.setattr(top, "_PATIENCE_S", 5.0)
         try:
             taken = top.sample()
         finally:

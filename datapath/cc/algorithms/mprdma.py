@@ -32,7 +32,7 @@ class MpRdma(Flow):
     increase: float = param(1, unit="packets", min=0.001, max=100, doc="per window without marks")
     decrease: float = param(0.5, unit="packets", min=0.01, max=1, doc="per marked packet")
     delta: float = param(32, unit="packets", min=1, doc="how much later than others is too late")
-    probe_share: float = param(0.01, min=0, max=1, doc="of packets that try a path at random")
+    probe_share: float = param(0.01, min=0, max=1, doc="acknowledgements answered at random paths")
     initial_window: float = param(16, unit="packets", min=1, doc="window of a new flow")
 
     newest_bytes: float = state()

@@ -4,12 +4,14 @@
  * opened once, and closed with the last finalize().
  *
  * Environment:  NCCL_DP_DEVICES    names, separated by commas; all that can be used unless set
- *               NCCL_DP_GID_INDEX  the first one of IPv4 and RoCE v2 unless set
+ *               NCCL_DP_GID_INDEX  the first one of IPv4 and RoCE v2 unless set; else of IPv4
  *               NCCL_SOCKET_IFNAME NCCL's own list of network devices: listeners listen at the
- *                                  IPv4 address of the first one that it names; the GID's address
+ *                                  IPv4 address of the first one that runs of those that it
+ *                                  names; the GID's address
  *                                  unless set, or if there is no such device
  */
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -97,7 +99,7 @@ static bool is_listed(const char *list, const char *name)
 	return (found || !any) != others;
 }
 
-/* The IPv4 address of the first network device that is listed. */
+/* The IPv4 address of the first network device that runs and is listed. */
 static bool find_address(const char *listed, struct in_addr *out)
 {
 	struct ifaddrs *list = NULL;
@@ -107,7 +109,7 @@ static bool find_address(const char *listed, struct in_addr *out)
 		return false;
 	for (struct ifaddrs *a = list; a && !found; a = a->ifa_next)
 		if (a->ifa_addr && a->ifa_addr->sa_family == AF_INET &&
-		    is_listed(listed, a->ifa_name)) {
+		    a->ifa_flags & IFF_RUNNING && is_listed(listed, a->ifa_name)) {
 			*out = ((struct sockaddr_in *)a->ifa_addr)->sin_addr;
 			found = true;
 		}
@@ -127,7 +129,8 @@ static bool choose_address(struct net_device *dev)
 	}
 	net_fail(NCCL_INVALID_USAGE,
 		 "device %s is left out: its GID %d is not that of an IPv4 address, and "
-		 "NCCL_SOCKET_IFNAME (%s) names no network device that has one",
+		 "NCCL_SOCKET_IFNAME (%s) names no running network device that has one; set it "
+		 "to one that has, or NCCL_DP_GID_INDEX to a GID of IPv4",
 		 dev->name, dev->gid_index, listed ?: "not set");
 	return false;
 }

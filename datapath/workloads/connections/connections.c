@@ -237,13 +237,18 @@ static void take_completions(struct end *e)
 static bool take_event(struct end *e)
 {
 	struct rdma_cm_event *event;
+	struct rdma_cm_id *refused = NULL;
 	struct connection *over;
 
 	if (rdma_get_cm_event(e->channel, &event))
 		return false;
 	take_completions(e);
 	over = on_event(e, event);
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && !event->id->context)
+		refused = event->id;
 	rdma_ack_cm_event(event);
+	if (refused)
+		rdma_destroy_id(refused);
 	if (over)
 		end_of(e, over);
 	if (over && !e->descriptors)

@@ -19,7 +19,7 @@ from datapath.metric_kind import MetricKind
 from datapath.quantiles import nearest_rank
 from datapath.units import DurationNs
 from datapath.workloads.base import Metric, Outcome, RunContext
-from datapath.workloads.programs import Program, Programs, require_device
+from datapath.workloads.programs import TOLD, Program, Programs, require_device
 from datapath.workloads.torch_ranks import RankParams, rank_environment
 from datapath.workloads.traffic.live import DEVICE_NAMES
 
@@ -101,7 +101,7 @@ class Training:
             )
         with Programs(ctx, self.tools, self.params.pin, busy=True) as programs:
             started = [self.start(ctx, programs, rank, host) for rank, host in enumerate(hosts)]
-            programs.finish_all(started)
+            programs.finish_all(started, hearsay=TOLD)
         return self.outcome([_read(ctx.logs, host, rank) for rank, host in enumerate(hosts)])
 
     def start(self, ctx: RunContext, programs: Programs, rank: int, host: Host) -> Program:
