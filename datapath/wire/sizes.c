@@ -37,7 +37,6 @@ uint32_t dp_segment_wanted(uint32_t asked, uint32_t path_mtu, uint32_t path_mtu_
 
 uint32_t dp_segment_with_room(uint32_t segment, uint32_t room, uint32_t most)
 {
-	if (segment + room > most)
-		segment = most - room;
-	return (segment & ~7u) + room;
+	segment = (segment & ~7u) + room; /* as end_probe() of engine/rc/negotiate.c wants it */
+	return segment < most ? segment : most;
 }
