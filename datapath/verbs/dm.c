@@ -59,36 +59,35 @@ static bool take(struct front_device *device, size_t len)
 }
 
 /* The device's count is that of this process alone: not of what a parent had before fork(). */
-static void give_back(struct front_context *context, size_t len)
+static void give_back(const struct front_dm *dm)
 {
-	if (context->pid == getpid())
-		atomic_fetch_sub(&context->device->dm_lent, len);
+	if (dm->pid == getpid())
+		atomic_fetch_sub(&to_context(dm->ibv.context)->device->dm_lent, dm->len);
 }
 
 struct ibv_dm *front_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-	struct front_context *c = to_context(context);
+	struct front_device *device = to_context(context)->device;
 	struct front_dm *dm;
 
-	if (c->pid != getpid())
-		return front_fail(EIO);
 	if (attr->comp_mask || !attr->length || attr->log_align_req > LOG_ALIGN_MAX)
 		return front_fail(EINVAL);
-	if (!take(c->device, attr->length))
+	if (!take(device, attr->length))
 		return front_fail(ENOMEM);
 	dm = calloc(1, sizeof(*dm));
 	if (!dm || posix_memalign((void **)&dm->memory, 1u << LOG_ALIGN_MAX, attr->length)) {
 		free(dm);
-		give_back(c, attr->length);
+		atomic_fetch_sub(&device->dm_lent, attr->length);
 		return front_fail(ENOMEM);
 	}
 	memset(dm->memory, 0, attr->length); /* nothing of its last user */
 	dm->len = attr->length;
 	dm->users = 1;
+	dm->pid = getpid();
 	dm->ibv.context = context;
 	dm->ibv.memcpy_to_dm = copy_to;
 	dm->ibv.memcpy_from_dm = copy_from;
-	front_enter(context, &c->dms, &dm->object);
+	front_enter(context, &to_context(context)->dms, &dm->object);
 	return &dm->ibv;
 }
 
@@ -96,7 +95,7 @@ void front_dm_put(struct front_dm *dm)
 {
 	if (atomic_fetch_sub(&dm->users, 1) > 1)
 		return;
-	give_back(to_context(dm->ibv.context), dm->len);
+	give_back(dm);
 	free(dm->memory);
 	free(dm);
 }

@@ -224,6 +224,7 @@ struct front_dm {
 	struct ibv_dm ibv;
 	uint8_t *memory;
 	size_t len;
+	pid_t pid;	   /* of the process that allocated it */
 	atomic_uint users; /* the device memory itself, and its MRs */
 	struct front_object object;
 };
