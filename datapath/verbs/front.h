@@ -492,8 +492,7 @@ void front_series_add_qp(struct front_series *, struct front_qp *);
 void front_series_remove_qp(struct front_series *, const struct front_qp *);
 /* Takes a last sample when the program ends. */
 void front_series_flush(struct front_series *);
-/* Call while the device is still open. */
-void front_series_stop(struct front_series *);
+void front_series_stop(struct front_series *); /* while the device is still open */
 
 #pragma GCC visibility pop
 
