@@ -13,6 +13,7 @@ The modules here lie below all folders:
     terminal.py        text from outside, made fit for a terminal
     spelling.py        the name that was meant in place of an unknown one
     interrupts.py      SIGINT, SIGTERM and SIGHUP end a command once
+    asking.py          asks many others at the same time
     own_thread.py      calls a function in a thread of its own, to its end also when interrupted
     scratch.py         temporary folders, also of processes that were killed
     forked.py          calls a function in a fork, which can be ended also in a loop in C

@@ -7,12 +7,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from datapath.asking import ask_all
 from datapath.cli.output import (
     Format,
     FormatOption,
@@ -21,13 +21,12 @@ from datapath.cli.output import (
     until_interrupted,
 )
 from datapath.cli.screen import Screen
-from datapath.errors import DatapathError, LocalError, RemoteError
+from datapath.errors import LocalError
 from datapath.terminal import printable
 
 _SHORTEST_S = 0.1
 _PATIENCE_S = 2.0
 """How long a run or program that does not answer delays what the others have told."""
-_AT_ONCE = 64
 _Asked = TypeVar("_Asked")
 _Told = TypeVar("_Told")
 _DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "starved")
@@ -171,18 +170,10 @@ def _add_links(taken: Sample, only: Collection[int] | None) -> None:
 
 
 def _all(ask: Callable[[_Asked], _Told], whom: Sequence[_Asked], taken: Sample) -> list[_Told]:
-    """What each of them tells, asked at the same time; `taken` names who does not answer."""
-
-    def asked(each: _Asked) -> _Told | DatapathError:
-        try:
-            return ask(each)
-        except DatapathError as error:  # the others are not to blame
-            return error
-
-    with ThreadPoolExecutor(max_workers=min(len(whom), _AT_ONCE) or 1) as pool:
-        answers = list(pool.map(asked, whom))
-    taken.silent += [str(answer) for answer in answers if isinstance(answer, RemoteError)]
-    return [answer for answer in answers if not isinstance(answer, DatapathError)]
+    """What each of them tells; `taken` names who does not answer."""
+    told, silent = ask_all(ask, whom)
+    taken.silent += map(str, silent)
+    return told
 
 
 def between(before: Sample, now: Sample) -> dict[str, Any]:

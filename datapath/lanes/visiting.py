@@ -17,12 +17,12 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from datapath import processes
+from datapath.asking import ask_all
 from datapath.errors import DatapathError, LocalError, RemoteError
 from datapath.lanes.entrance import REQUEST_BYTES
 from datapath.lanes.middle import MIDDLE
@@ -31,7 +31,6 @@ from datapath.lanes.namespace import Namespace, installed
 _NAME = re.compile(rb"@datapath-run:([0-9]{1,10}):[0-9]{1,6}")
 _ANSWER_BYTES = 1 << 20
 _ANSWER_S = 10.0
-_AT_ONCE = 64  # runs that are asked
 _NONE = "dpctl ps lists the runs that go on"
 
 
@@ -84,18 +83,11 @@ def survey(patience_s: float = _ANSWER_S) -> tuple[list[OpenRun], list[RemoteErr
     They are asked at the same time: one that is silent delays the others by patience_s at most.
     """
 
-    def asked(run: OpenRun) -> OpenRun | DatapathError:
-        try:
-            about, _ = _ask(run, {"ask": "about"}, patience_s=patience_s)
-        except DatapathError as error:
-            return error
+    def told(run: OpenRun) -> OpenRun:
+        about, _ = _ask(run, {"ask": "about"}, patience_s=patience_s)
         return OpenRun(run.pid, run.socket, about)
 
-    there = [OpenRun(pid, name) for pid in processes.pids() for name in _names(pid)]
-    with ThreadPoolExecutor(max_workers=min(len(there), _AT_ONCE) or 1) as pool:
-        answers = list(pool.map(asked, there))
-    found = [answer for answer in answers if isinstance(answer, OpenRun)]
-    return found, [answer for answer in answers if isinstance(answer, RemoteError)]
+    return ask_all(told, [OpenRun(p, name) for p in processes.pids() for name in _names(p)])
 
 
 def chosen(pid: int | None, host: str | None = None) -> OpenRun:

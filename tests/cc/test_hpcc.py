@@ -109,39 +109,6 @@ def test_another_path_is_only_noted() -> None:
     assert path.hand.flow.u == 0.5
 
 
-@pytest.mark.parametrize("jump", [-1e6, 2e9])
-def test_a_link_cannot_have_sent_so_much(jump: float) -> None:
-    """A reroute leads over another link of the same rate, whose counter is another."""
-    path = Path()
-    for _ in range(20):
-        path.ack(load=0.9)
-    before = path.hand.flow.u
-    path.tx_bytes += jump
-    path.ack(load=0.9)
-    assert path.hand.flow.u == before
-    path.ack(load=0.9)
-    assert path.hand.flow.u == pytest.approx(before)
-
-
-def test_of_several_paths_it_watches_one() -> None:
-    """And takes another when nothing is heard of that one for long."""
-    path = Path()
-    path.hand.flow.paths = 8
-    other = [(0, 7e9, path.ts_ns, LINE)]
-    path.ack(load=0.5)
-    known = path.hand.flow.u
-    for _ in range(5):
-        path.hand.ack(1, wait_ns=T, rtt_ns=T, hops=other, path=3)
-        assert path.hand.flow.u == known
-    path.ts_ns += 5 * T
-    path.tx_bytes += 5 * 0.7 * BDP
-    path.ack(load=0.7)
-    assert path.hand.flow.u == pytest.approx(0.7)
-    path.hand.ack(1, wait_ns=9 * T, rtt_ns=T, hops=other, path=3)
-    assert path.hand.flow.hop_path == 3
-    assert path.hand.flow.u == pytest.approx(0.7)
-
-
 def test_without_telemetry_nothing_moves() -> None:
     hand = Hand("hpcc", line_rate_bps=LINE, base_rtt_ns=T)
     for _ in range(20):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,18 +117,8 @@ def test_selectors_name_values_as_they_stand_in_the_file(
 
 
 def record(run: Run, metric: dict[str, Any]) -> RunRecord:
-    return RunRecord(
-        point=run.point.key,
-        repetition=run.repetition,
-        block=run.repetition,
-        axes=dict(run.point.axes),
-        seed=run.seed,
-        status="ok",
-        started="2026-01-02T03:04:05.000+00:00",
-        seconds=1.0,
-        spec={},
-        metrics=[metric],
-    )
+    begun = RunRecord.begun(run)
+    return replace(begun, started="2026-01-02T03:04:05.000+00:00", spec={}, metrics=[metric])
 
 
 def test_manifest_has_what_the_report_shows() -> None:
