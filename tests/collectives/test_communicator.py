@@ -195,6 +195,26 @@ def test_times_that_are_over_are_none(opened: Opener) -> None:
         assert ended([pool.submit(run, rank) for rank in range(2)]) == [True, True]
 
 
+def test_what_was_sent_before_a_farewell_is_taken_first(opened: Opener) -> None:
+    """Rank 1 is done when it has sent, and leaves while rank 0 still adds all of it up."""
+    slots, items = 8, 4 << 20
+    plan = check(
+        make(load("reduce_chain"), 2, 2 * items, item_bytes=2, transfer_bytes=2 * items // slots)
+    )
+
+    def run(rank: int) -> bool:
+        data = np.ones(items, np.float16)
+        comm = opened(rank, plan)
+        taken = comm.take(plan)
+        assert comm.start(taken, data.ctypes.data, items="float16").wait(PATIENCE_S)
+        comm.close(0)
+        return bool(np.all(data == 2 - rank))
+
+    for _ in range(10):
+        with ThreadPoolExecutor(2) as pool:
+            assert ended([pool.submit(run, rank) for rank in range(2)]) == [True, True]
+
+
 def test_a_call_that_is_refused_harms_nobody(opened: Opener) -> None:
     """The communicators of both ranks are as good as before."""
     plan, wrong = planned("ring", 2), check(make(load("ring"), 2, 4096))

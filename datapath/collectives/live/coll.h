@@ -275,7 +275,8 @@ struct dpcoll {
 	uint32_t left;		  /* steps */
 	uint32_t *todo;		  /* local steps that may run */
 	uint32_t n_todo, waits_room;
-	bool *stirred; /* connections to look at */
+	bool *stirred;		  /* connections to look at */
+	struct coll_conn *parted; /* the first on which a farewell has come */
 
 	pthread_mutex_t lock;
 	pthread_cond_t ended;

@@ -40,8 +40,10 @@ static int failed(struct dpcoll *comm, struct coll_conn *conn, const struct ibv_
 			 ends, ibv_wc_status_str(wc->status));
 }
 
-static int told_farewell(struct dpcoll *comm, struct coll_conn *conn)
+/* A peer closes, or has failed.  What it sent before is taken first: a collective may end by it. */
+static int told_farewell(struct dpcoll *comm)
 {
+	struct coll_conn *conn = comm->parted;
 	char *text = conn->memory->mailbox, where[160];
 
 	text[COLL_ERROR_BYTES - 1] = 0;
@@ -72,7 +74,9 @@ static int heard(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
 		comm->stirred[conn - comm->conn] = true;
 		break;
 	case COLL_FAREWELL:
-		return told_farewell(comm, conn);
+		if (!comm->parted)
+			comm->parted = conn;
+		break;
 	case COLL_GREETING:
 		conn->greeted = true;
 		if (conn->peer < comm->cfg.rank)
@@ -98,7 +102,7 @@ static int complete(struct dpcoll *comm, const struct ibv_wc *wc)
 	if (sent || wc->wr_id >> 56 == COLL_TOLD)
 		conn->outstanding--;
 	if (wc->status != IBV_WC_SUCCESS)
-		return failed(comm, conn, wc);
+		return comm->parted ? told_farewell(comm) : failed(comm, conn, wc);
 	if (wc->wr_id >> 56 == COLL_RECEIVED) {
 		err = heard(comm, conn, coll_said(conn, wc));
 		return err ? err : coll_post_receive(comm, conn, wc->wr_id >> 32 & 0xffff);
@@ -148,7 +152,7 @@ static int poll_memory(struct dpcoll *comm, struct coll_conn *conn)
 			return got;
 	}
 	if (!got && !n && gone)
-		return left_memory(comm, conn);
+		return comm->parted ? told_farewell(comm) : left_memory(comm, conn);
 	return got ? got : n;
 }
 
@@ -261,6 +265,8 @@ static int turn(struct dpcoll *comm)
 	if (err > 0) {
 		n++;
 		err = 0;
+	} else if (!err && comm->parted && !has_next(comm)) {
+		err = told_farewell(comm);
 	}
 	if (!err && comm->now_ns >= comm->beat_ns)
 		err = beat(comm);
