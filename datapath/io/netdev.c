@@ -148,7 +148,8 @@ static int no_such_device(const char *name, struct dp_error *error)
 			strncat(known, ", ", sizeof(known) - strlen(known) - 1);
 		strncat(known, i->if_name, sizeof(known) - strlen(known) - 1);
 	}
-	if_freenameindex(all);
+	if (all)
+		if_freenameindex(all);
 	return dp_fail(error, -ENODEV,
 		       "no network device '%s' in this network namespace (there are: %s)", name,
 		       known);
@@ -157,15 +158,25 @@ static int no_such_device(const char *name, struct dp_error *error)
 int dp_netdev_query(const char *name, struct dp_port_info *info, struct dp_error *error)
 {
 	struct ifreq ifr = {};
+	int err = 0;
 
+	errno = ENODEV;
 	info->ifindex = strlen(name) < sizeof(info->netdev) ? if_nametoindex(name) : 0;
 	if (!info->ifindex)
-		return no_such_device(name, error);
-	strcpy(info->netdev, name);
-	if (!device_ioctl(name, SIOCGIFHWADDR, &ifr))
+		err = -errno;
+	if (!err)
+		err = device_ioctl(name, SIOCGIFHWADDR, &ifr);
+	if (!err) {
 		memcpy(info->mac, ifr.ifr_hwaddr.sa_data, sizeof(info->mac));
-	if (!device_ioctl(name, SIOCGIFMTU, &ifr))
-		info->netdev_mtu = (uint32_t)ifr.ifr_mtu;
+		err = device_ioctl(name, SIOCGIFMTU, &ifr);
+	}
+	if (err == -ENODEV || err == -ENXIO)
+		return no_such_device(name, error);
+	if (err)
+		return dp_fail(error, err, "cannot look at network device %s: %s", name,
+			       strerror(-err));
+	strcpy(info->netdev, name);
+	info->netdev_mtu = (uint32_t)ifr.ifr_mtu;
 	info->line_rate_bps = line_rate_bps(name);
 	return 0;
 }

@@ -147,8 +147,9 @@ static int find_address(struct udp_port *u, const char *where, struct dp_error *
 	if (dp_addr_is_unspecified(&info->addr) || dp_addr_is_multicast(&info->addr))
 		return dp_fail(error, -EINVAL, "udp:%s: a RoCE device needs one local address",
 			       where);
-	if (dp_netdev_of_address(&info->addr, netdev, sizeof(netdev)))
-		return bind_failed(&info->addr, -EADDRNOTAVAIL, error);
+	err = dp_netdev_of_address(&info->addr, netdev, sizeof(netdev));
+	if (err)
+		return bind_failed(&info->addr, err == -ENODEV ? -EADDRNOTAVAIL : err, error);
 	return dp_netdev_query(netdev, info, error);
 }
 

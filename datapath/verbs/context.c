@@ -93,15 +93,14 @@ bool front_owns_fd(int fd)
 	       ours.st_dev == other.st_dev && ours.st_ino == other.st_ino;
 }
 
-struct front_context *front_context_create(struct front_device *device)
+int front_context_create(struct front_device *device, struct front_context **out)
 {
 	struct front_context *c = calloc(1, sizeof(*c));
+	int err = c ? front_queue_init(&c->async) : -ENOMEM;
 
-	if (!c)
-		return NULL;
-	if (front_queue_init(&c->async)) {
+	if (err) {
 		free(c);
-		return NULL;
+		return err;
 	}
 	c->device = device;
 	c->dev = device->dev;
@@ -116,7 +115,8 @@ struct front_context *front_context_create(struct front_device *device)
 	c->next = device->contexts;
 	device->contexts = c;
 	pthread_mutex_unlock(&device->contexts_lock);
-	return c;
+	*out = c;
+	return 0;
 }
 
 /* In a child after fork(), a context of the parent is in no list. */
@@ -155,9 +155,11 @@ int front_query_device(struct ibv_context *ibv, struct ibv_device_attr *attr)
 		.hw_ver = DP_CC_ABI,
 		.max_qp = DP_QPS_MAX,
 		.max_qp_wr = DP_WR_MAX,
-		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
-				    IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_SRQ_RESIZE |
-				    IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		/* MEM_MGT_EXTENSIONS: by this flag programs know of SEND with invalidate. */
+		.device_cap_flags = IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD |
+				    IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_RC_RNR_NAK_GEN |
+				    IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_MGT_EXTENSIONS |
+				    IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 		.max_sge = DP_SGE_MAX,
 		.max_sge_rd = DP_SGE_MAX,
 		.max_cq = FRONT_OBJECTS_MAX,

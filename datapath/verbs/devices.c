@@ -240,7 +240,9 @@ static int first_open(struct front_device *d)
 	d->control = front_control_open(d);
 	err = front_watch_open(d, &d->watch);
 	if (err) {
-		refuse(d, err, "cannot watch its network device");
+		snprintf(error, sizeof(error), "cannot watch its network device: %s",
+			 strerror(-err));
+		refuse(d, err, error);
 		goto close_control;
 	}
 	options.on_control = front_watch_serve;
@@ -297,12 +299,13 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 	if (!d->opens)
 		err = first_open(d);
 	if (!err) {
-		context = front_context_create(d);
-		if (context)
+		err = front_context_create(d, &context);
+		if (!err)
 			d->opens++;
-		else if (!d->opens)
+		else
+			refuse(d, err, strerror(-err));
+		if (!d->opens)
 			last_close(d);
-		err = context ? 0 : -ENOMEM;
 	}
 	pthread_mutex_unlock(&open_lock);
 	if (!err)

@@ -163,7 +163,7 @@ static inline struct front_context *to_context(struct ibv_context *context)
 	return container_of(context, struct front_context, verbs.context);
 }
 
-struct front_context *front_context_create(struct front_device *);
+int front_context_create(struct front_device *, struct front_context **out);
 void front_context_destroy(struct front_context *);
 
 int front_poll_cq(struct ibv_cq *, int max, struct ibv_wc *);

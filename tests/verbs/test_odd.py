@@ -18,7 +18,7 @@ LIBRARIES = ["-libverbs", "-lrdmacm", "-pthread"]
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("odd")
-    for name in ("odd", "odd_posting", "odd_cm"):
+    for name in ("odd", "odd_posting", "odd_cm", "descriptors"):
         source = PROGRAMS / f"{name}.c"
         subprocess.run(["gcc", *STRICT, "-o", folder / name, source, *LIBRARIES], check=True)
     return folder
@@ -43,3 +43,18 @@ def test_posting(pair: Pair, port: str, programs: Path) -> None:
 def test_rdma_cm(pair: Pair, port: str, programs: Path) -> None:
     """A receive that is posted late, too: a single retry of its sender is enough."""
     check(pair, port, str(programs / "odd_cm"), pair.hosts[0].endpoint.ipv4)
+
+
+@pytest.mark.parametrize("port", ["udp"])
+def test_too_few_descriptors(pair: Pair, port: str, programs: Path) -> None:
+    """An open that fails for want of descriptors says so, whichever of them is missing."""
+    done = pair.hosts[0].run(
+        [str(programs / "descriptors")], env=pair.environment(0, port), timeout_s=120
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        ["Too many open files", "second: Too many open files"],
+    )
+    told = done.stderr.splitlines()
+    assert told
+    assert [line for line in told if not line.endswith("Too many open files")] == []

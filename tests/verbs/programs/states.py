@@ -34,7 +34,9 @@ def case_capabilities() -> None:
     )
     side = Side(context)
     side.make_qp()
+    invalidates = e.IBV_DEVICE_MEM_WINDOW_TYPE_2B | e.IBV_DEVICE_MEM_MGT_EXTENSIONS
     found = {
+        "windows": device.device_cap_flags & invalidates == invalidates,
         "out of band": not iwarp,
         "acknowledged": not iwarp,
         "immediate": not iwarp,
