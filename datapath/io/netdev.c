@@ -115,7 +115,9 @@ bool dp_netdev_is_running(const char *name)
 
 int dp_netdev_watch(void)
 {
-	struct sockaddr_nl name = { .nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK };
+	struct sockaddr_nl name = { .nl_family = AF_NETLINK,
+				    .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR |
+						 RTMGRP_IPV6_IFADDR };
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE), err;
 
 	if (fd < 0)

@@ -15,9 +15,10 @@ int dp_netdev_query(const char *name, struct dp_port_info *info, struct dp_error
 bool dp_netdev_is_up(const char *name);
 /* Up, with a carrier: it sends and receives. */
 bool dp_netdev_is_running(const char *name);
-/* Returns a descriptor that is readable after any device of this namespace has changed; or -errno. */
+/* Returns a descriptor that is readable after any device of this namespace, or an address of one,
+ * has changed; or -errno. */
 int dp_netdev_watch(void);
-/* Returns whether one has changed since the last call. */
+/* Returns whether anything has changed since the last call. */
 bool dp_netdev_has_changed(int watch_fd);
 /* The name of the driver ("veth"); "": the driver does not tell. */
 void dp_netdev_driver(const char *name, char *out, size_t len);

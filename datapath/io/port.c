@@ -2,12 +2,14 @@
 #include "io/port.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 
 #include "io/addr.h"
+#include "io/netdev.h"
 #include "io/port_impl.h"
 #include "wire/sizes.h"
 
@@ -46,6 +48,19 @@ void dp_port_stats(struct dp_port *port, struct dp_port_stats *out)
 {
 	port->ops->stats(port);
 	*out = port->stats;
+}
+
+enum dp_port_state dp_port_state(const struct dp_port_info *info)
+{
+	char name[IF_NAMESIZE];
+
+	if (!strcmp(info->kind, dp_udp_ops.kind) && !dp_addr_is_link_local(&info->addr)) {
+		if (dp_netdev_of_address(&info->addr, name, sizeof(name)))
+			return DP_PORT_DOWN;
+	} else if (!if_indextoname(info->ifindex, name)) {
+		return DP_PORT_GONE;
+	}
+	return dp_netdev_is_running(name) ? DP_PORT_RUNNING : DP_PORT_DOWN;
 }
 
 int dp_port_resolve(struct dp_port *port, const struct dp_addr *peer, uint32_t *path_id)

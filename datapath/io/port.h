@@ -91,6 +91,16 @@ void dp_port_close(struct dp_port *);
 void dp_port_info(const struct dp_port *, struct dp_port_info *out);
 void dp_port_stats(struct dp_port *, struct dp_port_stats *out);
 
+enum dp_port_state {
+	DP_PORT_GONE,	 /* its network device no longer exists, and no other takes its place */
+	DP_PORT_DOWN,	 /* its network device is down or has no carrier */
+	DP_PORT_RUNNING, /* it sends and receives */
+};
+
+/* A network device that was removed and made again, or renamed, is looked for as the kernel does it:
+ * a UDP port goes with its address, an AF_XDP port and a link-local address with the device. */
+enum dp_port_state dp_port_state(const struct dp_port_info *);
+
 /* Finds the route to a peer, for struct dp_qp_attr.path_id: looks up next hop and link address.
  * Does not wait.  -EAGAIN: the next hop is asked for its address, so call again; -ENOSPC: too many
  * peers at a time.  Each success must be matched by a call of dp_port_release(). */

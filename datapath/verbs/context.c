@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "io/groups.h"
-#include "io/netdev.h"
 
 /* Values of the kernel's enum ib_uverbs_device_cap_flags, which libibverbs does not name. */
 #define CAP_FLUSH_GLOBAL (UINT64_C(1) << 38)
@@ -258,7 +257,7 @@ int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr
 		return EINVAL;
 	dp_device_engine_stats(c->dev, &stats);
 	full.qkey_viol_cntr = (uint32_t)stats.drop_qkey;
-	if (!dp_netdev_is_running(dp_device_port(c->dev)->netdev)) {
+	if (dp_port_state(dp_device_port(c->dev)) != DP_PORT_RUNNING) {
 		full.state = IBV_PORT_DOWN;
 		full.phys_state = PHYS_DISABLED;
 	}

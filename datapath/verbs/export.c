@@ -228,7 +228,8 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_context *context = context_of_event(event);
 
-	if (event->event_type == IBV_EVENT_PORT_ACTIVE || event->event_type == IBV_EVENT_PORT_ERR)
+	if (event->event_type == IBV_EVENT_PORT_ACTIVE || event->event_type == IBV_EVENT_PORT_ERR ||
+	    event->event_type == IBV_EVENT_DEVICE_FATAL)
 		return; /* of no object that could be destroyed */
 	if (context && front_owns(context))
 		front_ack_async_event(event);

@@ -129,7 +129,7 @@ struct front_device {
 /* The first of our devices, in the order of DATAPATH_DEVICES; NULL: none. */
 struct front_device *front_devices(void);
 bool front_owns_device(const struct ibv_device *);
-/* Fills in netdev, ifindex, mac, addr and line_rate_bps.  Returns 0 or -errno. */
+/* Fills in kind, netdev, ifindex, mac, addr and line_rate_bps.  Returns 0 or -errno. */
 int front_find_place(const struct front_device *, struct dp_port_info *out);
 __be64 front_guid_of(const struct dp_port_info *);
 uint64_t front_rate_bps(const struct dp_port_info *);

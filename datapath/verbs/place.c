@@ -38,7 +38,10 @@ int front_find_place(const struct front_device *d, struct dp_port_info *out)
 	err = dp_spec_parse(d->config.spec, &spec, &error);
 	if (!err)
 		err = find_address(&spec, &out->addr, name, sizeof(name), &error);
-	return err ? err : dp_netdev_query(name, out, &error);
+	if (err)
+		return err;
+	snprintf(out->kind, sizeof(out->kind), "%s", spec.kind);
+	return dp_netdev_query(name, out, &error);
 }
 
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What the device's thread looks after beside packets: requests from outside (control.c), and the
- * state of the port.  When the network device stops running or runs again, each context has an
- * asynchronous event, as with the kernel's devices.
+ * state of the port.  When the network device stops running, runs again or is removed for good, each
+ * context has an asynchronous event, as with the kernel's devices.
  */
 #include "verbs/watch.h"
 
@@ -17,7 +17,7 @@ struct front_watch {
 	struct front_device *device;
 	int fd;	       /* readable while one of the two others is */
 	int netdev_fd; /* see dp_netdev_watch() */
-	bool running;
+	enum dp_port_state state;
 };
 
 static int add(const struct front_watch *w, int fd)
@@ -43,16 +43,22 @@ static void tell_contexts(struct front_device *d, enum ibv_event_type type)
 void front_watch_serve(struct dp_device *dev, void *arg)
 {
 	struct front_watch *w = arg;
-	bool running;
+	enum dp_port_state state, was = w->state;
 
 	if (w->device->control)
 		front_control_serve(dev, w->device->control);
 	if (!dp_netdev_has_changed(w->netdev_fd))
 		return;
-	running = dp_netdev_is_running(dp_device_port(dev)->netdev);
-	if (running != w->running)
-		tell_contexts(w->device, running ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
-	w->running = running;
+	state = dp_port_state(dp_device_port(dev));
+	if (state == was || was == DP_PORT_GONE)
+		return;
+	w->state = state;
+	if (state == DP_PORT_RUNNING)
+		tell_contexts(w->device, IBV_EVENT_PORT_ACTIVE);
+	else if (was == DP_PORT_RUNNING)
+		tell_contexts(w->device, IBV_EVENT_PORT_ERR);
+	if (state == DP_PORT_GONE)
+		tell_contexts(w->device, IBV_EVENT_DEVICE_FATAL);
 }
 
 int front_watch_open(struct front_device *d, struct front_watch **out)
@@ -64,7 +70,7 @@ int front_watch_open(struct front_device *d, struct front_watch **out)
 	if (!w)
 		return -ENOMEM;
 	w->device = d;
-	w->running = !front_find_place(d, &info) && dp_netdev_is_running(info.netdev);
+	w->state = front_find_place(d, &info) ? DP_PORT_DOWN : dp_port_state(&info);
 	w->fd = epoll_create1(EPOLL_CLOEXEC);
 	err = w->fd < 0 ? -errno : 0;
 	w->netdev_fd = dp_netdev_watch();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""A program is told when the port of its device goes down and comes back."""
+"""A program is told when the port of its device goes down and comes back, or is gone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Topology
+from tests.verbs import devices
 from tests.verbs.conftest import Pair
 from tests.waiting import wait_for_words
 
@@ -39,3 +40,16 @@ def test_a_cable_that_is_drawn(root: None, tmp_path: Path, port: str, side: int)
             watch.kill()
             watch.wait()
         pair.run(["ibv_rc_pingpong", "-d", "dp0", "-g", "0", "-n", "100"], port)
+
+
+@pytest.mark.parametrize("port", ["afxdp", "udp"])
+def test_a_device_that_is_renamed_or_made_again(root: None, tmp_path: Path, port: str) -> None:
+    """An AF_XDP port belongs to the device, whatever its name, and ends with it; a UDP port goes
+    with its address."""
+    with NetnsNetwork(Topology(), "none") as network:
+        pair = Pair(network.hosts, tmp_path)
+        host = pair.hosts[0]
+        program = [devices.PYTHON, str(devices.PROGRAMS / "renewed.py"), port]
+        where = [host.endpoint.netdev, f"{host.endpoint.ipv4}/24"]
+        done = host.run([*program, *where], env=pair.environment(0, port), timeout_s=60)
+        assert done.returncode == 0, done.stdout + done.stderr
