@@ -129,12 +129,17 @@ static int next_hop(int fd, uint32_t ifindex, const struct dp_addr *src, const s
 		dp_addr_from_v4(hop, RTA_DATA(a));
 	else if (a && RTA_PAYLOAD(a) == 16)
 		memcpy(hop->b, RTA_DATA(a), 16);
+	/* the gateway of an IPv4 route may have an IPv6 address (RFC 8950) */
+	a = find_attribute(nl, RTM_RTA(rt), RTA_VIA);
+	if (a && RTA_PAYLOAD(a) == sizeof(struct rtvia) + 16)
+		memcpy(hop->b, ((const struct rtvia *)RTA_DATA(a))->rtvia_addr, 16);
 	return 0;
 }
 
-/* 0 with the address; -EAGAIN: being asked for; -ENOENT: not known, and not asked for. */
+/* 0 with the address and the state; -EAGAIN: being asked for; -ENOENT: not known, and not asked
+ * for. */
 static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop,
-			     uint8_t mac[MAC_LEN])
+			     uint8_t mac[MAC_LEN], uint16_t *state)
 {
 	char answer[4096] __attribute__((aligned(NLMSG_ALIGNTO)));
 	const struct nlmsghdr *nl = (const void *)answer;
@@ -152,6 +157,7 @@ static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop
 	err = ask(fd, &r, answer, sizeof(answer));
 	if (err)
 		return err;
+	*state = nd->ndm_state;
 	if (!(nd->ndm_state & NUD_USABLE))
 		return nd->ndm_state & NUD_INCOMPLETE ? -EAGAIN : -ENOENT;
 	a = find_attribute(nl, (const void *)((const char *)nd + NLMSG_ALIGN(sizeof(*nd))),
@@ -162,7 +168,7 @@ static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop
 	return 0;
 }
 
-/* Makes the kernel resolve the next hop, by an empty datagram to the peer's discard port.  (NTF_USE
+/* Makes the kernel resolve or verify the next hop, by an empty datagram to the peer's discard port.  (NTF_USE
  * would do so without a packet, but IPv6 would then solicit from the link-local address, which may
  * not be ready yet.) */
 static int start_resolution(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer)
@@ -186,6 +192,7 @@ int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct d
 		     uint8_t mac[MAC_LEN])
 {
 	struct dp_addr hop;
+	uint16_t state = 0;
 	int fd, err;
 
 	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
@@ -193,8 +200,12 @@ int dp_route_resolve(uint32_t ifindex, const struct dp_addr *src, const struct d
 		return -errno;
 	err = next_hop(fd, ifindex, src, peer, &hop);
 	if (!err)
-		err = look_up_neighbour(fd, ifindex, &hop, mac);
+		err = look_up_neighbour(fd, ifindex, &hop, mac, &state);
 	close(fd);
+	/* The kernel verifies an old address only when it sends a packet itself.  Until it knows a
+	 * new one, the old one is the best that there is. */
+	if (!err && state & NUD_STALE)
+		start_resolution(ifindex, src, peer);
 	if (err == -ENOENT) {
 		err = start_resolution(ifindex, src, peer);
 		if (!err)

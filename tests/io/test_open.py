@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
 import pytest
+
+from tests.waiting import wait_until
 
 from .conftest import Host, Pair, unprivileged
 
@@ -193,5 +196,38 @@ def test_next_hop_of_a_route(pair: Pair) -> None:
     pair.b.run("ip", "address", "add", "198.51.100.1/32", "dev", "eth0")
     echo = pair.b.tool("afxdp:eth0,ip=198.51.100.1", "echo", "--check", "--idle-ms", "300")
     ping = pair.a.report("afxdp:eth0", "ping", "198.51.100.1", "--count", "20", "--check")
+    assert ping.result["received"] == 20
+    assert echo.report().result["bad_icrc"] == 0
+
+
+def test_ipv6_next_hop_of_an_ipv4_route(pair: Pair) -> None:
+    """Both ways, so that no host asks by ARP."""
+    tentative = ("ip", "address", "show", "dev", "eth0", "tentative")
+    wait_until(lambda: not pair.a.run(*tentative), "the kernel may solicit by IPv6")
+    pair.a.run("ip", "route", "add", "198.51.100.0/24", "via", "inet6", pair.b.ipv6)
+    pair.b.run("ip", "route", "add", f"{pair.a.ipv4}/32", "via", "inet6", pair.a.ipv6)
+    pair.b.run("ip", "address", "add", "198.51.100.1/32", "dev", "eth0")
+    echo = pair.b.tool("udp:198.51.100.1", "echo", "--check", "--idle-ms", "300")
+    ping = pair.a.report("afxdp:eth0", "ping", "198.51.100.1", "--count", "20", "--check")
+    assert ping.result["received"] == 20
+    assert echo.report().result["bad_icrc"] == 0
+
+
+def test_a_quiet_peer_with_a_new_link_address(pair: Pair) -> None:
+    """The kernel verifies the old one, and so finds the new one, though it sends nothing itself."""
+
+    def state() -> str:
+        show = ("ip", "-j", "neighbour", "show", pair.b.ipv4, "dev", "eth0")
+        return str(json.loads(pair.a.run(*show))[0]["state"][0])
+
+    for parameter in ("delay_first_probe_time=1", "retrans_time_ms=10"):
+        pair.a.run("sysctl", "-q", f"net.ipv4.neigh.eth0.{parameter}")
+    pair.b.run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
+    old = ("lladdr", "02:00:00:00:00:66", "dev", "eth0", "nud", "stale")
+    pair.a.run("ip", "neighbour", "replace", pair.b.ipv4, *old)
+    assert pair.a.report("afxdp:eth0", "resolve", pair.b.ipv4).result["error"] == 0
+    wait_until(lambda: state() in ("FAILED", "REACHABLE"), "the old address is verified")
+    echo = pair.b.tool("udp:eth0", "echo", "--check", "--idle-ms", "300")
+    ping = pair.a.report("afxdp:eth0", "ping", pair.b.ipv4, "--count", "20", "--check")
     assert ping.result["received"] == 20
     assert echo.report().result["bad_icrc"] == 0
