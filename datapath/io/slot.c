@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ enum {
 	LOCK_WAIT_MS = 10000, /* a busy machine may hold a process up for seconds */
 	SILENT_TRIES = 20,    /* tries of 1 ms: for so long a bound name may not listen yet */
 	EVENTS_MAX = 16,      /* looked at in one call */
+	DEAF_NS = 100000000,  /* after which connections are taken again, if one could not be */
 };
 
 struct dp_slot_service {
@@ -78,7 +80,7 @@ static int socket_failed(struct dp_error *error, int err)
 void dp_slot_init(struct dp_slot *s)
 {
 	memset(s, 0, sizeof(*s));
-	s->fd = s->lock_fd = s->poll_fd = -1;
+	s->fd = s->lock_fd = s->poll_fd = s->timer_fd = -1;
 	for (int i = 0; i < DP_SLOTS; i++)
 		s->to[i] = -1;
 }
@@ -215,9 +217,28 @@ static int take_number(struct dp_slot *s, struct dp_error *error)
 	return no_slot_left(s, error);
 }
 
+static int watch(const struct dp_slot *s, int fd)
+{
+	struct epoll_event in = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, fd, &in) ? -errno : 0;
+}
+
+static int open_poll_fd(struct dp_slot *s, struct dp_error *error)
+{
+	int err;
+
+	s->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	err = s->poll_fd < 0 ? -errno : watch(s, s->fd);
+	if (!err) {
+		s->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		err = s->timer_fd < 0 ? -errno : watch(s, s->timer_fd);
+	}
+	return err ? dp_fail(error, err, "cannot make a poll descriptor: %s", strerror(-err)) : 0;
+}
+
 int dp_slot_claim(struct dp_slot *s, const struct dp_addr *addr, struct dp_error *error)
 {
-	struct epoll_event in = { .events = EPOLLIN };
 	int err;
 
 	s->addr = *addr;
@@ -229,13 +250,7 @@ int dp_slot_claim(struct dp_slot *s, const struct dp_addr *addr, struct dp_error
 	if (s->fd < 0)
 		return socket_failed(error, s->fd);
 	err = take_number(s, error);
-	if (err)
-		return err;
-	in.data.fd = s->fd;
-	s->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (s->poll_fd < 0 || epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, s->fd, &in))
-		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
-	return 0;
+	return err ? err : open_poll_fd(s, error);
 }
 
 /* In this order: fork() in another thread must not leave the number of a closed descriptor. */
@@ -262,6 +277,7 @@ void dp_slot_release(struct dp_slot *s)
 	dp_slot_settled(s);
 	close_fd(&s->fd);
 	close_fd(&s->poll_fd);
+	close_fd(&s->timer_fd);
 	for (int i = 0; i < DP_SLOTS; i++)
 		close_fd(&s->to[i]);
 	while (s->n_from)
@@ -275,7 +291,6 @@ void dp_slot_release(struct dp_slot *s)
 int dp_slot_serve(struct dp_slot *s, uint64_t service_id)
 {
 	struct dp_slot_service *service = malloc(sizeof(*service));
-	struct epoll_event in = { .events = EPOLLIN };
 	struct sockaddr_un name;
 	socklen_t len = service_name(&s->addr, service_id, &name);
 	int err;
@@ -283,10 +298,10 @@ int dp_slot_serve(struct dp_slot *s, uint64_t service_id)
 	if (!service)
 		return -ENOMEM;
 	service->service_id = service_id;
-	service->fd = in.data.fd = unix_socket();
+	service->fd = unix_socket();
 	err = service->fd < 0 ? service->fd : bind_and_listen(service->fd, &name, len);
-	if (!err && s->poll_fd >= 0 && epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, service->fd, &in))
-		err = -errno;
+	if (!err && s->poll_fd >= 0)
+		err = watch(s, service->fd);
 	if (err) {
 		close_fd(&service->fd);
 		free(service);
@@ -390,16 +405,39 @@ int dp_slot_hand_on_request(struct dp_slot *s, uint64_t service_id, const struct
 	return err;
 }
 
+static void listen_for(const struct dp_slot *s, int fd, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.fd = fd };
+
+	epoll_ctl(s->poll_fd, EPOLL_CTL_MOD, fd, &event);
+}
+
+static void listen_again(const struct dp_slot *s)
+{
+	const struct dp_slot_service *service;
+	uint64_t expired;
+
+	if (read(s->timer_fd, &expired, sizeof(expired)) < 0)
+		return;
+	listen_for(s, s->fd, EPOLLIN);
+	for (service = s->services; service; service = service->next)
+		listen_for(s, service->fd, EPOLLIN);
+}
+
 static void accept_one(struct dp_slot *s, int listening)
 {
-	struct epoll_event in = { .events = EPOLLIN };
+	const struct itimerspec later = { .it_value.tv_nsec = DEAF_NS };
 	int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+	/* The process has no descriptor left, say: the connection waits, and would wake us on and
+	 * on. */
+	if (fd < 0 && errno != EAGAIN && errno != EINTR) {
+		listen_for(s, listening, 0);
+		timerfd_settime(s->timer_fd, 0, &later, NULL);
+	}
 	if (fd < 0)
 		return;
-	in.data.fd = fd;
-	if (s->n_from < DP_SLOTS && is_ours(s, fd) &&
-	    !epoll_ctl(s->poll_fd, EPOLL_CTL_ADD, fd, &in))
+	if (s->n_from < DP_SLOTS && is_ours(s, fd) && !watch(s, fd))
 		s->from[s->n_from++] = fd;
 	else
 		close(fd);
@@ -430,6 +468,10 @@ int dp_slot_receive(struct dp_slot *s, struct dp_slot_header *h, void *data, siz
 
 		if (epoll_wait(s->poll_fd, &event, 1, 0) <= 0)
 			break;
+		if (event.data.fd == s->timer_fd) {
+			listen_again(s);
+			continue;
+		}
 		if (is_listening(s, event.data.fd)) {
 			accept_one(s, event.data.fd);
 			continue;

@@ -54,6 +54,7 @@ struct dp_slot {
 	int fd;		    /* listens; all of these -1: not open */
 	int lock_fd;	    /* held from claim to settled */
 	int poll_fd;	    /* epoll: readable when dp_slot_receive() may have something */
+	int timer_fd;	    /* expires when a connection that could not be taken is tried again */
 	int to[DP_SLOTS];   /* connections to the owners of other slots */
 	int from[DP_SLOTS]; /* connections from the owners of other slots, in no order */
 	uint32_t n_from;

@@ -6,10 +6,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,6 +104,30 @@ static void check_service_that_a_child_keeps(void)
 	assert(fcntl(other, F_GETFD) >= 0);
 	close(other);
 	end(child);
+	dp_slot_release(&b);
+	dp_slot_release(&a);
+}
+
+/* The connection waits, and wakes nobody as long as it cannot be taken. */
+static void check_no_descriptor_is_left(void)
+{
+	struct rlimit before, none = { .rlim_cur = 3 };
+	struct pollfd readable;
+	struct dp_slot a, b;
+
+	claim(&a);
+	claim(&b);
+	readable = (struct pollfd){ .fd = a.poll_fd, .events = POLLIN };
+	assert(!dp_slot_hand_on(&b, a.number, &header, payload, sizeof(payload)));
+	assert(!getrlimit(RLIMIT_NOFILE, &before));
+	none.rlim_max = before.rlim_max;
+	assert(!setrlimit(RLIMIT_NOFILE, &none));
+	assert(receive(&a) == -EAGAIN && !poll(&readable, 1, 0));
+	for (int i = 0; i < 2; i++)
+		assert(poll(&readable, 1, -1) == 1 && receive(&a) == -EAGAIN && !a.n_from);
+	assert(!setrlimit(RLIMIT_NOFILE, &before));
+	assert(poll(&readable, 1, -1) == 1);
+	assert(receive(&a) == sizeof(payload) && a.n_from == 1);
 	dp_slot_release(&b);
 	dp_slot_release(&a);
 }
@@ -221,6 +247,7 @@ int main(void)
 {
 	check_connection_that_a_child_keeps();
 	check_service_that_a_child_keeps();
+	check_no_descriptor_is_left();
 	check_others_under_load();
 	check_refusal_without_our_id();
 	puts("ok");
