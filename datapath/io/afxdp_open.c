@@ -76,24 +76,31 @@ static int open_queues_fd(struct afxdp *a)
 	if (a->n_queues == 1)
 		return a->queues[0].fd;
 	a->queues_fd = epoll_create1(EPOLL_CLOEXEC);
-	for (uint32_t i = 0; i < a->n_queues; i++)
+	for (uint32_t i = 0; a->queues_fd >= 0 && i < a->n_queues; i++)
 		if (!watch(a->queues_fd, a->queues[i].fd))
 			return -1;
 	return a->queues_fd;
 }
 
+static bool open_poll_fds(struct afxdp *a)
+{
+	a->port.watched_fd = open_queues_fd(a);
+	if (a->port.watched_fd < 0)
+		return false;
+	a->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (a->wake_fd < 0)
+		return false;
+	a->port.fd = epoll_create1(EPOLL_CLOEXEC);
+	return a->port.fd >= 0 && watch(a->port.fd, a->wake_fd) &&
+	       watch(a->port.fd, a->port.watched_fd) &&
+	       (!a->aside || watch(a->port.fd, a->aside->fd));
+}
+
 static int open_poll_fd(struct afxdp *a, struct dp_error *error)
 {
-	int queues_fd = open_queues_fd(a);
-
-	a->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	a->port.fd = epoll_create1(EPOLL_CLOEXEC);
-	if (!watch(a->port.fd, a->wake_fd) || !watch(a->port.fd, queues_fd))
-		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
-	a->port.watched_fd = queues_fd;
-	if (a->aside && !watch(a->port.fd, a->aside->fd))
-		return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
-	return 0;
+	if (open_poll_fds(a))
+		return 0;
+	return dp_fail(error, -errno, "cannot make a poll descriptor: %s", strerror(errno));
 }
 
 static int map_umem(struct afxdp *a, struct dp_error *error)

@@ -25,6 +25,7 @@ enum {
 	BUSY_POLL_US = 20,
 	BUSY_POLL_BUDGET = 64,
 	SOCKET_BUFFER = 64 << 20,
+	XSK_DESCRIPTORS = 4, /* that libxdp opens beside the sockets, for a while */
 };
 
 void dp_afxdp_delete_sockets(struct afxdp *a)
@@ -243,8 +244,10 @@ static void tune_socket(int fd, bool busy_poll)
 
 int dp_afxdp_make_sockets(struct afxdp *a, enum afxdp_mode mode, struct dp_error *error)
 {
-	int err = bind_sockets(a, mode, error);
+	int err = dp_check_descriptors(a->n_queues + XSK_DESCRIPTORS, error);
 
+	if (!err)
+		err = bind_sockets(a, mode, error);
 	if (err)
 		return err;
 	for (uint32_t i = 0; i < a->n_queues; i++) {

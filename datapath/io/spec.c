@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "io/spec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "io/addr.h"
 #include "posix/number.h"
@@ -17,7 +20,27 @@ int dp_fail(struct dp_error *error, int err, const char *format, ...)
 	if (error->len)
 		vsnprintf(error->text, error->len, format, args);
 	va_end(args);
+	if (err == -EMFILE && error->len)
+		strncat(error->text, ": raise ulimit -n", error->len - strlen(error->text) - 1);
 	return err;
+}
+
+int dp_check_descriptors(uint32_t n, struct dp_error *error)
+{
+	int fds[DP_DESCRIPTORS_MAX], err = 0;
+	uint32_t made = 0;
+
+	assert(n <= DP_DESCRIPTORS_MAX);
+	while (!err && made < n) {
+		fds[made] = eventfd(0, EFD_CLOEXEC);
+		err = fds[made] < 0 ? -errno : 0;
+		made += !err;
+	}
+	while (made)
+		close(fds[--made]);
+	return err ? dp_fail(error, err, "opening a port takes %u more descriptors: %s", n,
+			     strerror(-err)) :
+		     0;
 }
 
 int dp_spec_parse(const char *spec, struct dp_spec *out, struct dp_error *error)

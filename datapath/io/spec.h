@@ -16,9 +16,16 @@ struct dp_error {
 	size_t len;
 };
 
-/* Writes the line and returns `err` (a -errno), so that callers can write: return dp_fail(...). */
+/* Writes the line and returns `err` (a -errno), so that callers can write: return dp_fail(...).  For
+ * -EMFILE the line says what to do. */
 int dp_fail(struct dp_error *, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+enum { DP_DESCRIPTORS_MAX = 160 };
+
+/* Whether `n` more descriptors can be opened.  To be asked before libbpf and libxdp open some: these
+ * report other errors when one cannot be opened, and what failed so is not tried again later. */
+int dp_check_descriptors(uint32_t n, struct dp_error *);
 
 enum { DP_SPEC_OPTIONS_MAX = 16, DP_SPEC_TEXT = 256 };
 

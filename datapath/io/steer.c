@@ -19,6 +19,8 @@
 
 #include "steer.skel.h"
 
+enum { BPF_DESCRIPTORS = 12 }; /* that loading and attaching the program takes for a while */
+
 struct dp_steer {
 	struct dp_steer_config config;
 	int sockets_fd, slots_fd, counters_fd, link_fd; /* -1: none */
@@ -158,9 +160,12 @@ static int attach_best(struct dp_steer *s, int prog_fd, struct dp_port_info *inf
 static int load_any(const struct dp_steer *s, const struct dp_port_info *info, uint32_t n_queues,
 		    struct steer **out, struct dp_error *error)
 {
-	libbpf_print_fn_t before = libbpf_set_print(keep_message);
-	int err;
+	int err = dp_check_descriptors(BPF_DESCRIPTORS, error);
+	libbpf_print_fn_t before;
 
+	if (err)
+		return err;
+	before = libbpf_set_print(keep_message);
 	libbpf_said[0] = 0;
 	err = load(s, n_queues, true, out);
 	if (err && err != -EPERM) /* a kernel before 5.18 knows no frags */
@@ -208,8 +213,12 @@ static int open_first(struct dp_steer *s, struct dp_port_info *info,
 	s->sockets_fd = fcntl(bpf_map__fd(skel->maps.sockets), F_DUPFD_CLOEXEC, 0);
 	s->slots_fd = fcntl(bpf_map__fd(skel->maps.slots), F_DUPFD_CLOEXEC, 0);
 	s->counters_fd = fcntl(bpf_map__fd(skel->maps.bss), F_DUPFD_CLOEXEC, 0);
+	if (s->sockets_fd < 0 || s->slots_fd < 0 || s->counters_fd < 0)
+		err = dp_fail(error, -errno, "cannot keep the maps of the steering program: %s",
+			      strerror(errno));
 	/* First the sockets: once the program is attached, no packet may miss them. */
-	err = add_sockets(s, info, sockets, error);
+	if (!err)
+		err = add_sockets(s, info, sockets, error);
 	if (!err)
 		err = attach_best(s, bpf_program__fd(skel->progs.dp_steer), info, error);
 	steer__destroy(skel);
@@ -305,9 +314,9 @@ static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *
 			       info->netdev);
 	if (err)
 		return dp_fail(error, err,
-			       "cannot share %s with the ports on its other queues: %s (that needs "
-			       "CAP_SYS_ADMIN: run as root)",
-			       info->netdev, strerror(-err));
+			       "cannot share %s with the ports on its other queues: %s%s",
+			       info->netdev, strerror(-err),
+			       err == -EPERM ? " (that needs CAP_SYS_ADMIN: run as root)" : "");
 	if (s->sockets_fd < 0 || s->slots_fd < 0 || s->counters_fd < 0 ||
 	    !agrees(&wanted, &s->config))
 		return dp_fail(error, -EBUSY,

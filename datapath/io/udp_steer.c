@@ -32,6 +32,8 @@ static_assert((int)DP_SLOTS_REQ == (int)DP_CM_REQ, "likewise");
 static_assert((int)DP_SLOTS_SIDR_REQ == (int)DP_CM_SIDR_REQ, "likewise");
 static_assert((int)DP_SLOTS_SIDR_REP == (int)DP_CM_SIDR_REP, "likewise");
 
+enum { BPF_DESCRIPTORS = 8 }; /* that loading the program takes for a while */
+
 void dp_udp_steer_init(struct dp_udp_steer *s)
 {
 	s->slot = 0;
@@ -157,7 +159,7 @@ static int load(struct dp_udp_steer *s, struct slots *skel, const struct dp_addr
 	    setsockopt(udp_fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, &program, sizeof(program)))
 		return -errno;
 	s->services_fd = fcntl(bpf_map__fd(skel->maps.services), F_DUPFD_CLOEXEC, 0);
-	return 0;
+	return s->services_fd < 0 ? -errno : 0;
 }
 
 static int steer_by_map(struct dp_udp_steer *s, const struct dp_addr *addr, int udp_fd)
@@ -174,8 +176,15 @@ static int steer_by_map(struct dp_udp_steer *s, const struct dp_addr *addr, int 
 int dp_udp_steer_open(struct dp_udp_steer *s, const struct dp_addr *addr, uint32_t slot, int udp_fd,
 		      struct dp_error *error)
 {
+	int err = dp_check_descriptors(BPF_DESCRIPTORS, error);
+
+	if (err)
+		return err;
 	s->slot = slot;
-	return steer_by_map(s, addr, udp_fd) ? steer_by_number(udp_fd, error) : 0;
+	err = steer_by_map(s, addr, udp_fd);
+	if (err == -EMFILE || err == -ENFILE || err == -ENOMEM)
+		return dp_fail(error, err, "cannot steer UDP sockets by a map: %s", strerror(-err));
+	return err ? steer_by_number(udp_fd, error) : 0;
 }
 
 void dp_udp_steer_serve(struct dp_udp_steer *s, uint64_t service_id)

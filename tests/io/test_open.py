@@ -11,7 +11,7 @@ import pytest
 
 from tests.waiting import wait_until
 
-from .conftest import Host, Pair, unprivileged
+from .conftest import SECONDS, Host, Pair, tool_path, unprivileged
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,20 @@ def test_afxdp_says_which_privilege_it_needs(pair: Pair) -> None:
 def test_what_the_device_cannot(pair: Pair, spec: str, told: str) -> None:
     assert told in pair.a.refusal(spec)
     assert pair.a.xdp_program() is None
+
+
+@pytest.mark.parametrize("spec", ["udp:eth0", "afxdp:eth0", "afxdp:eth0,queue=0"])
+def test_few_descriptors(pair: Pair, spec: str) -> None:
+    """Wherever they end, the message says so."""
+    opened = []
+    for most in range(5, 28):
+        limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(most))
+        process = pair.a.popen(*limit, str(tool_path()), spec, "hold")
+        error = process.communicate(timeout=SECONDS)[1].decode()
+        assert process.returncode == 0 or error.endswith(": raise ulimit -n\n"), (most, error)
+        opened.append(process.returncode == 0)
+    assert opened == sorted(opened)
+    assert any(opened)
 
 
 def test_device_down_or_bare(pair: Pair) -> None:
