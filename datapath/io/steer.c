@@ -100,15 +100,62 @@ static bool wait_for_device(const struct dp_port_info *info, int *waited_ms)
 	       dp_holder_wait(info->ifindex, DP_ALL_QUEUES, waited_ms);
 }
 
+/* The attachment of the program with this id; -ENOENT: no link attaches it, or it is
+ * gone. */
+static int find_link(const struct dp_port_info *info, uint32_t prog_id)
+{
+	struct bpf_link_info link;
+	uint32_t id = 0, len;
+	int fd;
+
+	while (!bpf_link_get_next_id(id, &id)) {
+		fd = bpf_link_get_fd_by_id(id);
+		if (fd < 0 && errno != ENOENT) /* it may have gone meanwhile */
+			return -errno;
+		if (fd < 0)
+			continue;
+		memset(&link, 0, sizeof(link));
+		len = sizeof(link);
+		if (!bpf_obj_get_info_by_fd(fd, &link, &len) && link.type == BPF_LINK_TYPE_XDP &&
+		    link.prog_id == prog_id && link.xdp.ifindex == info->ifindex)
+			return fd;
+		close(fd);
+	}
+	return -errno;
+}
+
 static bool is_taken(int err)
 {
 	return err == -EBUSY || err == -EEXIST;
+}
+
+static bool is_generic(const struct dp_port_info *info)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, query);
+
+	return !bpf_xdp_query((int)info->ifindex, 0, &query) &&
+	       query.attach_mode == XDP_ATTACHED_SKB;
+}
+
+static const char *tell_how_to_detach(const struct dp_port_info *info, uint32_t prog_id, char *out,
+				      size_t len)
+{
+	int link = find_link(info, prog_id);
+
+	if (link < 0) {
+		snprintf(out, len, "detach it (ip link set dev %s %s off)", info->netdev,
+			 is_generic(info) ? "xdpgeneric" : "xdp");
+		return out;
+	}
+	close(link);
+	return "end the process that has its link (bpftool link show)";
 }
 
 static int occupied(const struct dp_port_info *info, int err, struct dp_error *error)
 {
 	struct bpf_prog_info prog;
 	uint32_t id = look_up(info, &prog);
+	char how[96];
 	int holder;
 
 	if (is_ours(&prog)) {
@@ -124,9 +171,9 @@ static int occupied(const struct dp_port_info *info, int err, struct dp_error *e
 			       info->netdev, id);
 	}
 	return dp_fail(error, err == -EEXIST ? -EBUSY : err,
-		       "%s already has an XDP program (%s, id %u): detach it (ip link set dev %s "
-		       "xdp off), or use another device",
-		       info->netdev, prog.name[0] ? prog.name : "unnamed", id, info->netdev);
+		       "%s already has an XDP program (%s, id %u): %s, or use another device",
+		       info->netdev, prog.name[0] ? prog.name : "unnamed", id,
+		       tell_how_to_detach(info, id, how, sizeof(how)));
 }
 
 /* Attaches in native mode if the driver has it, else in generic mode. */
@@ -227,29 +274,6 @@ static int open_first(struct dp_steer *s, struct dp_port_info *info,
 
 /* ---- sharing ------------------------------------------------------------------ */
 
-/* The attachment of the program with this id; -ENOENT: it is gone. */
-static int find_link(const struct dp_port_info *info, uint32_t prog_id)
-{
-	struct bpf_link_info link;
-	uint32_t id = 0, len;
-	int fd;
-
-	while (!bpf_link_get_next_id(id, &id)) {
-		fd = bpf_link_get_fd_by_id(id);
-		if (fd < 0 && errno != ENOENT) /* it may have gone meanwhile */
-			return -errno;
-		if (fd < 0)
-			continue;
-		memset(&link, 0, sizeof(link));
-		len = sizeof(link);
-		if (!bpf_obj_get_info_by_fd(fd, &link, &len) && link.type == BPF_LINK_TYPE_XDP &&
-		    link.prog_id == prog_id && link.xdp.ifindex == info->ifindex)
-			return fd;
-		close(fd);
-	}
-	return -errno;
-}
-
 /* Keeps the descriptor if the map is one that a port needs, and reads the configuration. */
 static void take_map(struct dp_steer *s, int fd)
 {
@@ -299,7 +323,6 @@ static bool agrees(const struct dp_steer_config *a, const struct dp_steer_config
 /* Uses the program that a port on another queue has attached.  -ENOENT: there is none. */
 static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *error)
 {
-	LIBBPF_OPTS(bpf_xdp_query_opts, query);
 	struct dp_steer_config wanted = s->config;
 	struct bpf_prog_info prog;
 	uint32_t id = look_up(info, &prog);
@@ -323,7 +346,7 @@ static int join(struct dp_steer *s, struct dp_port_info *info, struct dp_error *
 			       "%s has afxdp ports with another address, dated= or version: ports "
 			       "on the queues of a device have these in common",
 			       info->netdev);
-	if (!bpf_xdp_query((int)info->ifindex, 0, &query) && query.attach_mode == XDP_ATTACHED_SKB)
+	if (is_generic(info))
 		snprintf(info->mode_reason, sizeof(info->mode_reason),
 			 "generic XDP: %s refused native XDP", info->netdev);
 	return 0;

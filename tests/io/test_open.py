@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import time
 from collections.abc import Callable
 
@@ -100,6 +102,43 @@ def test_foreign_xdp_program_is_named(pair: Pair) -> None:
     assert "dp_steer" in pair.a.refusal("afxdp:eth0")
     pair.a.run("ip", "link", "set", "dev", "eth0", "xdpdrv", "off")
     assert pair.a.report("afxdp:eth0", "resolve", pair.b.ipv4).result["error"] == 0
+
+
+@pytest.mark.parametrize("mode", ["xdpdrv", "xdpgeneric"])
+def test_how_a_foreign_xdp_program_is_detached(pair: Pair, mode: str) -> None:
+    from datapath.native import paths
+
+    path = str(paths.bpf_object("raw"))
+    pair.a.run("ip", "link", "set", "dev", "eth0", mode, "object", path, "program", "dp_raw")
+    told = re.search(r"detach it \((.*?)\)", pair.a.refusal("afxdp:eth0"))
+    assert told
+    pair.a.run(*told[1].split())
+    pair.a.tool("afxdp:eth0", "hold").report()
+
+
+LINKED = """
+import socket, sys
+from pathlib import Path
+from datapath.xdp.loader import BpfObject, attach_xdp
+with BpfObject(Path(sys.argv[1])) as program:
+    link = attach_xdp(program.program_fd("dp_raw"), socket.if_nametoindex("eth0"))
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_who_has_the_link_of_a_foreign_xdp_program(pair: Pair) -> None:
+    """It cannot be detached; it ends with the process."""
+    from datapath.native import paths
+
+    process = pair.a.popen(sys.executable, "-c", LINKED, str(paths.bpf_object("raw")))
+    assert process.stdout
+    assert process.stdout.readline() == b"ready\n"
+    told = pair.a.refusal("afxdp:eth0")
+    assert "(dp_raw, id" in told
+    assert "end the process that has its link (bpftool link show)" in told
+    process.communicate(timeout=SECONDS)
+    pair.a.tool("afxdp:eth0", "hold").report()
 
 
 @pytest.mark.parametrize("violent", [False, True], ids=["closed", "killed"])
