@@ -17,10 +17,11 @@
 
 int dp_afxdp_share(struct afxdp *a, struct dp_error *error)
 {
-	char spec[8 + DP_ADDR_TEXT], text[DP_ADDR_TEXT];
+	const struct dp_port_info *info = &a->port.info;
+	char spec[8 + DP_ADDR_TEXT + sizeof(info->netdev)], text[DP_ADDR_TEXT];
 	int err;
 
-	snprintf(spec, sizeof(spec), "udp:%s", dp_addr_text(&a->port.info.addr, text));
+	snprintf(spec, sizeof(spec), "udp:%s%%%s", dp_addr_text(&info->addr, text), info->netdev);
 	err = dp_port_open(spec, &a->aside, error->text, error->len);
 	if (!err)
 		a->port.info.qpn_prefix = a->aside->info.qpn_prefix;

@@ -222,28 +222,29 @@ int dp_netdev_address(const char *name, const struct dp_addr *wanted, struct dp_
 	dp_addr_text(wanted, text);
 	return dp_fail(error, -EADDRNOTAVAIL,
 		       "%s is not an address of %s: add it (ip address add %s dev %s) or name "
-		       "another by ip=",
+		       "another",
 		       text, name, text, name);
 }
 
 int dp_netdev_of_address(const struct dp_addr *addr, char *name, size_t len)
 {
+	bool unique = !dp_addr_is_link_local(addr);
 	struct ifaddrs *all, *i;
 	int err = -ENODEV;
 
 	if (getifaddrs(&all))
 		return -errno;
-	for (i = all; i && err; i = i->ifa_next) {
+	for (i = all; i && (err == -ENODEV || !unique); i = i->ifa_next) {
 		struct dp_addr a;
 
 		if (!i->ifa_addr ||
 		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
 			continue;
 		dp_addr_from_sockaddr(i->ifa_addr, &a);
-		if (dp_addr_equal(&a, addr)) {
-			snprintf(name, len, "%s", i->ifa_name);
-			err = 0;
-		}
+		if (!dp_addr_equal(&a, addr))
+			continue;
+		err = err == -ENODEV ? 0 : -ENOTUNIQ;
+		snprintf(name, len, "%s", i->ifa_name);
 	}
 	freeifaddrs(all);
 	/* all of 127.0.0.0/8 is local, but only 127.0.0.1 is listed */
@@ -252,4 +253,30 @@ int dp_netdev_of_address(const struct dp_addr *addr, char *name, size_t len)
 		err = 0;
 	}
 	return err;
+}
+
+int dp_netdev_find(const char *where, struct dp_addr *addr, char *name, size_t len,
+		   struct dp_error *error)
+{
+	const char *device = strchr(where, '%');
+	char text[DP_ADDR_TEXT];
+	int n = device ? (int)(device - where) : (int)strlen(where), err;
+
+	if (n >= (int)sizeof(text))
+		return -EINVAL;
+	snprintf(text, sizeof(text), "%.*s", n, where);
+	if (dp_addr_parse(text, addr))
+		return -EINVAL;
+	if (device) {
+		snprintf(name, len, "%s", ++device);
+		return if_nametoindex(device) ? dp_netdev_address(device, addr, addr, error) :
+						no_such_device(device, error);
+	}
+	err = dp_netdev_of_address(addr, name, len);
+	if (err == -ENOTUNIQ)
+		return dp_fail(error, err, "several devices have %s: name one (%s%%%s)", text, text,
+			       name);
+	return err ? dp_fail(error, -EADDRNOTAVAIL,
+			     "%s is not an address of this network namespace", text) :
+		     0;
 }

@@ -32,7 +32,10 @@ void dp_netdev_renew_buffers(const char *name);
  * unspecified, the device's first IPv4 address, else its first IPv6 one. */
 int dp_netdev_address(const char *name, const struct dp_addr *wanted, struct dp_addr *out,
 		      struct dp_error *);
-/* The device that has a local address; -ENODEV: none. */
+/* The device that has a local address; -ENODEV: none; -ENOTUNIQ: it is a link-local one, and several
+ * have it. */
 int dp_netdev_of_address(const struct dp_addr *, char *name, size_t len);
+/* The same of the text ADDRESS or ADDRESS%DEVICE.  -EINVAL, and no message: it is no address. */
+int dp_netdev_find(const char *where, struct dp_addr *, char *name, size_t len, struct dp_error *);
 
 #endif

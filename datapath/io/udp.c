@@ -29,6 +29,9 @@
 
 /* ---- opening --------------------------------------------------------------- */
 
+/* RFC 4862: a random delay of up to 1 s, and one retransmission time of 1 s */
+enum { DETECTION_MS = 3000, DETECTION_STEP_MS = 20 };
+
 static int set_option(int fd, int level, int name, int value)
 {
 	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
@@ -83,18 +86,36 @@ static int bind_failed(const struct dp_addr *addr, int err, struct dp_error *err
 			       "or by another user (the kernel's rxe holds it too): end it, or "
 			       "use another address",
 			       DP_ROCE_PORT, text);
-	if (err == -EADDRNOTAVAIL)
-		return dp_fail(error, err, "%s is not an address of this network namespace", text);
+	if (err == -EADDRNOTAVAIL && !dp_addr_is_v4(addr))
+		return dp_fail(error, err,
+			       "%s is not usable: duplicate address detection goes on, or another "
+			       "host has the address (ip address show tentative)",
+			       text);
 	return dp_fail(error, err, "cannot bind UDP port %d of %s: %s", DP_ROCE_PORT, text,
 		       strerror(-err));
+}
+
+/* Waits for the duplicate address detection of a new IPv6 address. */
+static int bind_socket(const struct udp_port *u)
+{
+	const struct dp_port_info *info = &u->port.info;
+	union dp_sockaddr local;
+	socklen_t len = dp_addr_to_sockaddr(&info->addr, DP_ROCE_PORT, info->ifindex, &local);
+	int ms = dp_addr_is_v4(&info->addr) ? DETECTION_MS : 0;
+
+	while (bind(u->fd, &local.sa, len)) {
+		if (errno != EADDRNOTAVAIL || ms >= DETECTION_MS)
+			return -errno;
+		usleep(DETECTION_STEP_MS * 1000);
+		ms += DETECTION_STEP_MS;
+	}
+	return 0;
 }
 
 static int open_socket(struct udp_port *u, struct dp_error *error)
 {
 	const struct dp_port_info *info = &u->port.info;
 	bool v4 = dp_addr_is_v4(&info->addr);
-	union dp_sockaddr local;
-	socklen_t len = dp_addr_to_sockaddr(&info->addr, DP_ROCE_PORT, info->ifindex, &local);
 	int err;
 
 	u->fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -107,8 +128,9 @@ static int open_socket(struct udp_port *u, struct dp_error *error)
 		return dp_fail(error, err, "cannot set up a UDP socket: %s", strerror(-err));
 	large_buffers(u->fd);
 	set_option(u->fd, SOL_SOCKET, SO_TIMESTAMPNS, 1); /* else no time is known */
-	if (bind(u->fd, &local.sa, len))
-		return bind_failed(&info->addr, -errno, error);
+	err = bind_socket(u);
+	if (err)
+		return bind_failed(&info->addr, err, error);
 	return dp_udp_steer_open(&u->steer, &info->addr, u->slot.number, u->fd, error);
 }
 
@@ -140,17 +162,15 @@ static int find_address(struct udp_port *u, const char *where, struct dp_error *
 	char netdev[64];
 	int err;
 
-	if (dp_addr_parse(where, &info->addr)) {
+	err = dp_netdev_find(where, &info->addr, netdev, sizeof(netdev), error);
+	if (err == -EINVAL) {
 		err = dp_netdev_query(where, info, error);
 		return err ? err : dp_netdev_address(where, &any, &info->addr, error);
 	}
 	if (dp_addr_is_unspecified(&info->addr) || dp_addr_is_multicast(&info->addr))
 		return dp_fail(error, -EINVAL, "udp:%s: a RoCE device needs one local address",
 			       where);
-	err = dp_netdev_of_address(&info->addr, netdev, sizeof(netdev));
-	if (err)
-		return bind_failed(&info->addr, err == -ENODEV ? -EADDRNOTAVAIL : err, error);
-	return dp_netdev_query(netdev, info, error);
+	return err ? err : dp_netdev_query(netdev, info, error);
 }
 
 static int open_poll_fd(struct udp_port *u, struct dp_error *error)

@@ -17,9 +17,10 @@ static int find_address(const struct dp_spec *spec, struct dp_addr *addr, char *
 			struct dp_error *error)
 {
 	struct dp_addr wanted = { 0 };
+	int err = dp_netdev_find(spec->where, addr, name, len, error);
 
-	if (!dp_addr_parse(spec->where, addr))
-		return dp_netdev_of_address(addr, name, len);
+	if (err != -EINVAL)
+		return err;
 	for (int i = 0; i < spec->n_options; i++)
 		if (!strcmp(spec->option[i].key, "ip"))
 			dp_addr_parse(spec->option[i].value, &wanted);

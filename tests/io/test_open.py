@@ -32,6 +32,8 @@ from .conftest import SECONDS, Host, Pair, tool_path, unprivileged
         ("afxdp:nosuch0", "no network device 'nosuch0'"),
         ("udp:nosuch0", "no network device 'nosuch0'"),
         ("udp:192.0.2.77", "not an address of this network namespace"),
+        ("udp:::1%nosuch0", "no network device 'nosuch0'"),
+        ("udp:::2%lo", "::2 is not an address of lo"),
         ("udp:0.0.0.0", "needs one local address"),
         ("udp:ff02::1", "needs one local address"),
         ("udp:" + "x" * 300, "longer than"),
@@ -79,6 +81,31 @@ def test_device_down_or_bare(pair: Pair) -> None:
     assert "has no IP address" in pair.a.refusal("afxdp:eth0")
     pair.a.run("ip", "link", "set", "eth0", "down")
     assert "eth0 is down" in pair.a.refusal("afxdp:eth0")
+
+
+def test_an_ipv6_address_under_duplicate_address_detection(pair: Pair) -> None:
+    """A port waits for the end, and tells of a duplicate."""
+    new, taken = "fd12:3::77", "fd12:3::78"
+    pair.b.run("ip", "address", "add", f"{taken}/64", "dev", "eth0", "nodad")
+    for address in (new, taken):
+        pair.a.run("ip", "address", "add", f"{address}/64", "dev", "eth0")
+    assert pair.a.tool(f"udp:{new}", "hold").report().info["addr"] == new
+    assert f"{taken} is not usable: duplicate address detection" in pair.a.refusal(f"udp:{taken}")
+
+
+def test_a_link_local_address_that_two_devices_have(pair: Pair) -> None:
+    address = "fe80::5"
+    pair.a.run("ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth2")
+    pair.a.run("ip", "link", "set", "eth1", "up")
+    for device in ("eth0", "eth1"):
+        pair.a.run("ip", "address", "add", f"{address}/64", "dev", device, "nodad")
+    assert f"several devices have {address}: name one ({address}%eth" in pair.a.refusal(
+        f"udp:{address}"
+    )
+    for device in ("eth0", "eth1"):
+        info = pair.a.tool(f"udp:{address}%{device}", "hold").report().info
+        assert (info["netdev"], info["addr"]) == (device, address)
+    pair.a.tool(f"afxdp:eth0,queue=0,ip={address}", "hold").report()
 
 
 def test_tiny_mtu(pair: Pair) -> None:
