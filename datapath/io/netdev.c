@@ -157,26 +157,36 @@ static int no_such_device(const char *name, struct dp_error *error)
 		       known);
 }
 
+static int look_up_failed(const char *name, int err, struct dp_error *error)
+{
+	if (err == -ENODEV || err == -ENXIO)
+		return no_such_device(name, error);
+	return dp_fail(error, err, "cannot look up network device %s: %s", name, strerror(-err));
+}
+
+/* Unlike if_nametoindex(), tells of a want of descriptors as such. */
+static int find_index(const char *name, uint32_t *index)
+{
+	struct ifreq ifr = {};
+	int err = strlen(name) < IFNAMSIZ ? device_ioctl(name, SIOCGIFINDEX, &ifr) : -ENODEV;
+
+	*index = err ? 0 : (uint32_t)ifr.ifr_ifindex;
+	return err;
+}
+
 int dp_netdev_query(const char *name, struct dp_port_info *info, struct dp_error *error)
 {
 	struct ifreq ifr = {};
-	int err = 0;
+	int err = find_index(name, &info->ifindex);
 
-	errno = ENODEV;
-	info->ifindex = strlen(name) < sizeof(info->netdev) ? if_nametoindex(name) : 0;
-	if (!info->ifindex)
-		err = -errno;
 	if (!err)
 		err = device_ioctl(name, SIOCGIFHWADDR, &ifr);
 	if (!err) {
 		memcpy(info->mac, ifr.ifr_hwaddr.sa_data, sizeof(info->mac));
 		err = device_ioctl(name, SIOCGIFMTU, &ifr);
 	}
-	if (err == -ENODEV || err == -ENXIO)
-		return no_such_device(name, error);
 	if (err)
-		return dp_fail(error, err, "cannot look at network device %s: %s", name,
-			       strerror(-err));
+		return look_up_failed(name, err, error);
 	strcpy(info->netdev, name);
 	info->netdev_mtu = (uint32_t)ifr.ifr_mtu;
 	info->line_rate_bps = line_rate_bps(name);
@@ -261,6 +271,7 @@ int dp_netdev_find(const char *where, struct dp_addr *addr, char *name, size_t l
 	const char *device = strchr(where, '%');
 	char text[DP_ADDR_TEXT];
 	int n = device ? (int)(device - where) : (int)strlen(where), err;
+	uint32_t index;
 
 	if (n >= (int)sizeof(text))
 		return -EINVAL;
@@ -269,14 +280,16 @@ int dp_netdev_find(const char *where, struct dp_addr *addr, char *name, size_t l
 		return -EINVAL;
 	if (device) {
 		snprintf(name, len, "%s", ++device);
-		return if_nametoindex(device) ? dp_netdev_address(device, addr, addr, error) :
-						no_such_device(device, error);
+		err = find_index(device, &index);
+		return err ? look_up_failed(device, err, error) :
+			     dp_netdev_address(device, addr, addr, error);
 	}
 	err = dp_netdev_of_address(addr, name, len);
 	if (err == -ENOTUNIQ)
 		return dp_fail(error, err, "several devices have %s: name one (%s%%%s)", text, text,
 			       name);
-	return err ? dp_fail(error, -EADDRNOTAVAIL,
-			     "%s is not an address of this network namespace", text) :
-		     0;
+	if (err == -ENODEV)
+		return dp_fail(error, -EADDRNOTAVAIL,
+			       "%s is not an address of this network namespace", text);
+	return err ? dp_fail(error, err, "cannot look up %s: %s", text, strerror(-err)) : 0;
 }

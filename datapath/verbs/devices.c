@@ -3,6 +3,7 @@
  * The devices of DATAPATH_DEVICES.  The first ibv_get_device_list() reads them.  The first
  * ibv_open_device() of a device opens its port, and all contexts of the device share it.
  */
+#include "io/spec.h"
 #include "verbs/channel.h"
 #include "verbs/watch.h"
 
@@ -99,6 +100,14 @@ static int refuse(const struct front_device *d, int err, const char *error)
 	fprintf(stderr, "libdpverbs: cannot open %s (%s): %s\n", d->config.name, d->config.spec,
 		error);
 	return err;
+}
+
+static void refuse_for(const struct front_device *d, int err, const char *what)
+{
+	char text[128];
+
+	dp_fail(&(struct dp_error){ text, sizeof(text) }, err, "%s: %s", what, strerror(-err));
+	refuse(d, err, text);
 }
 
 static int load_algorithm(struct front_device *d)
@@ -240,9 +249,7 @@ static int first_open(struct front_device *d)
 	d->control = front_control_open(d);
 	err = front_watch_open(d, &d->watch);
 	if (err) {
-		snprintf(error, sizeof(error), "cannot watch its network device: %s",
-			 strerror(-err));
-		refuse(d, err, error);
+		refuse_for(d, err, "cannot watch its network device");
 		goto close_control;
 	}
 	options.on_control = front_watch_serve;
@@ -303,7 +310,7 @@ struct ibv_context *front_open_device(struct ibv_device *device)
 		if (!err)
 			d->opens++;
 		else
-			refuse(d, err, strerror(-err));
+			refuse_for(d, err, "cannot make a context");
 		if (!d->opens)
 			last_close(d);
 	}
