@@ -283,7 +283,8 @@ def test_next_hop_of_a_route(pair: Pair) -> None:
 def test_ipv6_next_hop_of_an_ipv4_route(pair: Pair) -> None:
     """Both ways, so that no host asks by ARP."""
     tentative = ("ip", "address", "show", "dev", "eth0", "tentative")
-    wait_until(lambda: not pair.a.run(*tentative), "the kernel may solicit by IPv6")
+    for host in (pair.a, pair.b):
+        wait_until(lambda host=host: not host.run(*tentative), "the kernel may solicit by IPv6")
     pair.a.run("ip", "route", "add", "198.51.100.0/24", "via", "inet6", pair.b.ipv6)
     pair.b.run("ip", "route", "add", f"{pair.a.ipv4}/32", "via", "inet6", pair.a.ipv6)
     pair.b.run("ip", "address", "add", "198.51.100.1/32", "dev", "eth0")
