@@ -18,6 +18,11 @@
 #include "xdp/raw.h"
 
 #include "raw.skel.h"
+#include "raw_tags.skel.h"
+
+#ifndef BPF_F_XDP_DEV_BOUND_ONLY /* kernel headers older than Linux 6.3 */
+#define BPF_F_XDP_DEV_BOUND_ONLY (1U << 6)
+#endif
 
 enum { SEND_BUFFER = 256 << 20 };
 
@@ -212,7 +217,10 @@ uint64_t dp_raw_drops(const struct dp_raw_port *p)
 
 uint64_t dp_raw_unstamped(const struct dp_raw_port *p)
 {
-	return __atomic_load_n(&p->skel->bss->raw_counters.unstamped, __ATOMIC_RELAXED);
+	const struct dp_raw_counters *c = p->tags ? &p->tags->bss->raw_counters :
+						    &p->skel->bss->raw_counters;
+
+	return __atomic_load_n(&c->unstamped, __ATOMIC_RELAXED);
 }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -277,24 +285,56 @@ static int open_socket(struct dp_raw *raw, struct dp_raw_port *p)
 	return 0;
 }
 
+static int attach_program(struct dp_raw_port *p, const struct bpf_program *prog,
+			  const struct bpf_map *sockets, uint32_t mode)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = mode);
+	uint32_t queue = 0;
+
+	if (bpf_map_update_elem(bpf_map__fd(sockets), &queue, &p->fd, BPF_ANY))
+		return -errno;
+	p->link_fd = bpf_link_create(bpf_program__fd(prog), (int)p->ifindex, BPF_XDP, &opts);
+	return p->link_fd < 0 ? -errno : 0;
+}
+
+/* An older kernel, or another driver than veth's, may refuse it, which is no error. */
+static int attach_with_tags(struct dp_raw_port *p)
+{
+	libbpf_print_fn_t before = libbpf_set_print(NULL);
+	struct raw_tags *tags = raw_tags__open();
+	int err = tags ? 0 : -errno;
+
+	if (!err) {
+		struct bpf_program *prog = tags->progs.dp_raw_tags;
+
+		bpf_program__set_ifindex(prog, p->ifindex);
+		bpf_program__set_flags(prog, bpf_program__flags(prog) | BPF_F_XDP_DEV_BOUND_ONLY);
+		err = raw_tags__load(tags);
+		if (!err)
+			err = attach_program(p, prog, tags->maps.sockets, XDP_FLAGS_DRV_MODE);
+	}
+	if (err)
+		raw_tags__destroy(tags);
+	else
+		p->tags = tags;
+	libbpf_set_print(before);
+	return err;
+}
+
 static int attach(struct dp_raw_port *p)
 {
-	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = XDP_FLAGS_DRV_MODE);
-	uint32_t queue = 0;
-	int prog;
+	int err;
 
+	if (!attach_with_tags(p))
+		return 0;
 	p->skel = raw__open_and_load();
 	if (!p->skel)
 		return -errno;
-	if (bpf_map_update_elem(bpf_map__fd(p->skel->maps.sockets), &queue, &p->fd, BPF_ANY))
-		return -errno;
-	prog = bpf_program__fd(p->skel->progs.dp_raw);
-	p->link_fd = bpf_link_create(prog, (int)p->ifindex, BPF_XDP, &opts);
-	if (p->link_fd >= 0)
-		return 0;
-	opts.flags = XDP_FLAGS_SKB_MODE;
-	p->link_fd = bpf_link_create(prog, (int)p->ifindex, BPF_XDP, &opts);
-	return p->link_fd < 0 ? -errno : 0;
+	err = attach_program(p, p->skel->progs.dp_raw, p->skel->maps.sockets, XDP_FLAGS_DRV_MODE);
+	if (err)
+		err = attach_program(p, p->skel->progs.dp_raw, p->skel->maps.sockets,
+				     XDP_FLAGS_SKB_MODE);
+	return err;
 }
 
 /* Frames on the others would be lost without a word. */
@@ -336,8 +376,8 @@ void dp_raw_port_close(struct dp_raw_port *p)
 {
 	if (p->link_fd > 0)
 		close(p->link_fd);
-	if (p->skel)
-		raw__destroy(p->skel);
+	raw__destroy(p->skel);
+	raw_tags__destroy(p->tags);
 	if (p->xsk)
 		xsk_socket__delete(p->xsk);
 }

@@ -6,7 +6,8 @@
  *
  * In copy mode, which veth and taps have, the kernel copies frames in and out.  An XDP
  * program gives every frame of a device to its socket, with the time of arrival in
- * front (xdp/raw.bpf.c); the device's other users see none of them.
+ * front (xdp/raw.bpf.c; xdp/raw_tags.bpf.c knows VLAN tags, too); the device's other users
+ * see none of them.
  *
  * The user keeps a record for each chunk, which begins with its struct dp_chunk.
  * One thread at a time uses all of this.
@@ -52,8 +53,9 @@ struct dp_raw_port {
 	struct xsk_ring_prod tx, fill;
 	struct xsk_socket *xsk;
 	struct raw *skel;
-	int fd, link_fd;      /* fd: readable when frames wait */
-	uint32_t fill_target; /* chunks that are at the kernel to receive into */
+	struct raw_tags *tags; /* in place of skel, where kernel and driver can have it */
+	int fd, link_fd;       /* fd: readable when frames wait */
+	uint32_t fill_target;  /* chunks that are at the kernel to receive into */
 	uint32_t filled;
 	uint32_t sending; /* chunks that the device has not sent yet */
 	bool pending;	  /* descriptors wait for a kick */

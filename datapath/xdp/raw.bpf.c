@@ -4,34 +4,13 @@
  * of its arrival in front: the reader may then come late and still know when
  * the frame began to travel.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-
-#include "xdp/raw.h"
-
-struct dp_raw_counters raw_counters = {};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} sockets SEC(".maps");
+#include "xdp/raw_frame.h"
 
 /* .frags: a device whose MTU exceeds one page takes only such programs. */
 SEC("xdp.frags")
 int dp_raw(struct xdp_md *ctx)
 {
-	struct dp_raw_meta *meta;
-
-	if (!bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
-		meta = (void *)(long)ctx->data_meta;
-		if ((void *)(meta + 1) <= (void *)(long)ctx->data)
-			meta->arrived_ns = bpf_ktime_get_ns();
-	} else {
-		__sync_fetch_and_add(&raw_counters.unstamped, 1);
-	}
-	return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+	return give_to_socket(ctx);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from scapy.layers.inet import ICMP, IP, UDP
@@ -26,6 +27,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet
 
 from datapath.lanes.local import link_address
+from tests.bpf import compile_bpf
 from tests.vnic.bench import Bench, BenchGuest, frames, raw_socket
 from tests.waiting import wait_until
 
@@ -216,6 +218,26 @@ def test_no_way_out_of_a_tenant(bench: Bench) -> None:
             lambda frame=frame: send(bench.guests["blue0"], frame),  # type: ignore[misc]
             f"a frame {way} is counted as {counter}",
         )
+
+
+@pytest.mark.skipif(
+    "bpf_xdp_metadata_rx_vlan_tag" not in Path("/proc/kallsyms").read_text(),
+    reason="needs Linux 6.8, which tells XDP programs the tags that travel beside frames",
+)
+@pytest.mark.usefixtures("silence")
+def test_no_way_out_with_a_tag_beside_the_frame(bench: Bench, tmp_path: Path) -> None:
+    """Guests' kernels leave it there, since veth says that it inserts tags itself."""
+    blue0 = bench.guests["blue0"]
+    program = compile_bpf(Path(__file__).with_name("tag.bpf.c"), tmp_path)
+    tagging = ("bpf", "direct-action", "object-file", str(program), "section", "tc")
+    blue0.space.check_output(["tc", "qdisc", "add", "dev", "eth1", "clsact"])
+    blue0.space.check_output(["tc", "filter", "add", "dev", "eth1", "egress", *tagging])
+    counted(
+        lambda: bench.counts("blue0")["other_protocol"],
+        lambda: send(blue0, from_blue0(bench) / right(bench) / DATA / bth(0x04, 17, 5)),
+        "the frame is counted as one in a VLAN",
+    )
+    blue0.space.check_output(["tc", "qdisc", "del", "dev", "eth1", "clsact"])
 
 
 def test_who_probes_its_own_address_keeps_it(bench: Bench) -> None:
