@@ -15,7 +15,7 @@ enum {
 	ARP_TARGET_MAC = 18,
 	ARP_TARGET_IP = 24,
 
-	ICMP6_ROUTER_ADVERTISEMENT = 134,
+	ICMP6_ROUTER_SOLICITATION = 133, /* to 137: RFC 4861, 4 */
 	ICMP6_SOLICITATION = 135,
 	ICMP6_ADVERTISEMENT = 136,
 	ICMP6_REDIRECT = 137,
@@ -79,8 +79,7 @@ static bool read_solicitation(const uint8_t *b, uint32_t len, const struct heade
 
 bool tells_of_neighbours(const struct header *h)
 {
-	return h->icmp6 == ICMP6_ROUTER_ADVERTISEMENT || h->icmp6 == ICMP6_ADVERTISEMENT ||
-	       h->icmp6 == ICMP6_REDIRECT;
+	return h->icmp6 >= ICMP6_ROUTER_SOLICITATION && h->icmp6 <= ICMP6_REDIRECT;
 }
 
 static uint32_t sum_words(const uint8_t *b, uint32_t len)

@@ -71,8 +71,9 @@ struct question {
 /* ARP (RFC 826) and neighbour solicitations (RFC 4861, 4.3).  false: the frame asks nothing;
  * a host that only announces its own address asks nothing either. */
 bool question_read(const uint8_t *frame, uint32_t len, const struct header *, struct question *);
-/* Whether the frame tells its receiver where an IPv6 neighbour or a router is (RFC 4861, 4.2, 4.4,
- * 4.5).  Receivers believe that without a proof, and need it from nobody but the card. */
+/* Whether the frame tells its receiver where an IPv6 neighbour or a router is, as all messages of
+ * neighbour discovery do (RFC 4861, 4): solicitations tell it of their sender.  Receivers believe
+ * that without a proof, and need it from nobody but the card. */
 bool tells_of_neighbours(const struct header *);
 /* Turns the frame with the question into the answer, from the target to the asker.  Returns the
  * length, which is at most ANSWER_LEN. */

@@ -18,6 +18,7 @@ from scapy.layers.inet6 import (
     ICMPv6ND_NS,
     ICMPv6ND_RA,
     ICMPv6ND_Redirect,
+    ICMPv6ND_RS,
     ICMPv6NDOptDstLLAddr,
     ICMPv6NDOptSrcLLAddr,
     IPv6,
@@ -173,7 +174,15 @@ NEIGHBOUR = ICMPv6ND_NA(tgt="fd00::3", R=0, O=1) / ICMPv6NDOptDstLLAddr(lladdr=A
 
 @pytest.mark.parametrize("ip", BEHIND, ids=lambda ip: ip.summary())
 @pytest.mark.parametrize(
-    "message", [NEIGHBOUR, ICMPv6ND_RA(), ICMPv6ND_Redirect()], ids=lambda m: m.name
+    "message",
+    [
+        NEIGHBOUR,
+        ICMPv6ND_RA(),
+        ICMPv6ND_Redirect(),
+        ICMPv6ND_RS(),
+        ICMPv6ND_NS(tgt="fd00::2") / ICMPv6NDOptSrcLLAddr(lladdr=A),
+    ],
+    ids=lambda m: m.name,
 )
 def test_what_tells_of_neighbours_is_known_behind_any_headers(ip: Packet, message: Packet) -> None:
     frame = bytes(ETHER / ip / message)

@@ -17,10 +17,13 @@ from scapy.layers.inet6 import (
     ICMPv6ND_NS,
     ICMPv6ND_RA,
     ICMPv6ND_Redirect,
+    ICMPv6ND_RS,
     ICMPv6NDOptDstLLAddr,
     ICMPv6NDOptSrcLLAddr,
     IPv6,
+    IPv6ExtHdrDestOpt,
     IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
 )
 from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
@@ -171,7 +174,17 @@ def by_telling(bench: Bench) -> Ways:
     blue0, blue1 = bench.guests["blue0"], bench.guests["blue1"]
     to_blue1 = from_blue0(bench) / IPv6(src=blue0.ipv6, dst=blue1.ipv6, hlim=255)
     own = ICMPv6NDOptDstLLAddr(lladdr=blue0.mac)
+    asked = ICMPv6ND_NS(tgt=blue1.ipv6) / ICMPv6NDOptSrcLLAddr(lladdr=blue0.mac)
     return {
+        "with a solicitation behind options": (
+            "spoofed_nd",
+            to_blue1 / IPv6ExtHdrDestOpt() / asked,
+        ),
+        "with a solicitation behind a router's options": (
+            "spoofed_nd",
+            to_blue1 / IPv6ExtHdrHopByHop() / asked,
+        ),
+        "with a solicitation of routers": ("spoofed_nd", to_blue1 / ICMPv6ND_RS()),
         "with an advertisement of another's address": (
             "spoofed_nd",
             to_blue1 / ICMPv6ND_NA(tgt="fd00::3", R=0, O=1) / own,
@@ -205,7 +218,7 @@ def malformed(bench: Bench) -> Ways:
     }
 
 
-WAYS_OUT = 20
+WAYS_OUT = 23
 
 
 @pytest.mark.usefixtures("silence")
