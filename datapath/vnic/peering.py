@@ -6,8 +6,9 @@ as long as the tunnel is there: when a card or its host goes away, the other sid
 ends the tunnel, and the caller calls again.
 
 Strangers may connect.  Who does so from another address than those of the hosts that call this one
-is hung up on.  Of each such address a number of connections may shake hands, each for a short time.
-They get a random number for their hello, and nothing else happens before the proof.
+is hung up on.  Of each such address a number of connections may shake hands, each for a short time;
+one more takes the place of the oldest, so that silent ones keep no card from calling.  They get a
+random number for their hello, and nothing else happens before the proof.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from datapath.errors import CapabilityError, DatapathError, RemoteError
@@ -58,7 +59,7 @@ class Peering:
         self._callers = {h.address: h.name for h in self._hosts[1:] if h.name not in calls}
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
-        self._meeting: Counter[str] = Counter()
+        self._meeting: defaultdict[str, list[asyncio.StreamWriter]] = defaultdict(list)
         self._told: dict[str, str] = {}
         self.counts: Counter[str] = Counter()
 
@@ -109,8 +110,7 @@ class Peering:
         """Ends the session of a tunnel that broke, so that it is made anew."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            if not self.program.runs:
-                raise CardEnded("the virtual card has ended")
+            self.program.check_alive("the virtual card")
             for name, state in self.program.state().items():
                 if state == "broken" and name in self._sessions:
                     self._tell(f"the tunnel to {name} broke")
@@ -195,15 +195,21 @@ class Peering:
             self._tell_failure(
                 address, "it calls, and is the address of no host that calls this one"
             )
-        elif self._meeting[name] >= CALLS_MAX:
-            self.counts["too_many"] += 1
         elif self._server is not None:
             _keep_alive(writer)
+            self._take_place(name, writer)
             task = asyncio.create_task(self._answer(name, reader, writer))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
             return
         writer.close()
+
+    def _take_place(self, name: str, writer: asyncio.StreamWriter) -> None:
+        meeting = self._meeting[name]
+        if len(meeting) == CALLS_MAX:
+            self.counts["too_many"] += 1
+            meeting.pop(0).close()
+        meeting.append(writer)
 
     async def _answer(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -218,7 +224,6 @@ class Peering:
     ) -> bool:
         """Whether there is a tunnel to the host now, from whose address somebody calls."""
         answerer = Answerer(self._key, self._hosts[0].name)
-        self._meeting[name] += 1
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 writer.write(answerer.challenge(await _line(reader)))
@@ -235,16 +240,21 @@ class Peering:
                 self.program.connect(self._index[name], theirs.ends)
                 writer.write(answer)
                 return True
-        except (OSError, EOFError):
+        except TimeoutError:
             self.counts["silent"] += 1
-            self._tell_failure(name, "it called and hung up; do the hosts have the same key?")
+            self._tell_failure(name, f"it called and said nothing for {HANDSHAKE_S:g} s")
+        except (OSError, EOFError):
+            if writer in self._meeting[name]:
+                self.counts["silent"] += 1
+                self._tell_failure(name, "it called and hung up; do the hosts have the same key?")
         except CardEnded:
             raise
         except DatapathError as error:
             self.counts["refused"] += 1
             self._tell_failure(name, _with_hint(error))
         finally:
-            self._meeting[name] -= 1
+            with contextlib.suppress(ValueError):  # another has its place
+                self._meeting[name].remove(writer)
         return False
 
     async def _hang_up(self) -> None:

@@ -27,6 +27,8 @@ from datapath.native.paths import ROOT
 from datapath.vnic import devices
 from datapath.vnic import service as serving
 from datapath.vnic.devices import GuestDevices, claim, trouble
+from datapath.vnic.handshake import Caller
+from datapath.vnic.peering import CALLS_MAX
 from datapath.vnic.spec import CardFile
 from datapath.vnic.watching import running
 from tests.vnic.bench import Bench, write_file
@@ -107,6 +109,8 @@ def test_cards_meet_and_come_back(services: Services) -> None:
         _kill(services.bench, card)
         wait_until(lambda: services.show(host).get("pid") not in (None, card), "there is another")  # noqa: B023
         services.wait_up()
+        why = "the virtual card was killed by signal 9 (SIGKILL); another one takes its place"
+        assert why in services.log(host)
     assert blue0.ping(blue1.ipv4)
 
     # The owner is killed: everything goes, and the devices are free for the next one.
@@ -418,6 +422,30 @@ def test_strangers_keep_no_host_from_calling(root: None, tmp_path: Path) -> None
         wait_until(is_crowded, "one address has a number of places")
         services.start(0)
         services.wait_up()
+
+
+def test_silent_connections_of_a_host_keep_its_card_from_nothing(services: Services) -> None:
+    """Any process there may make them.  The oldest one makes room for the card's."""
+    bench = services.bench
+    services.start(1)
+    wait_until(lambda: services.tunnel(1) == "down", "the called host has a card")
+    address = (bench.hosts[1].endpoint.ipv4, CONTROL_PORT)
+    connect = functools.partial(socket.create_connection, address, 10)
+    with contextlib.ExitStack() as stack:
+        silent, card = (
+            [
+                stack.enter_context(bench.hosts[0].namespace.in_network(connect))
+                for _ in range(number)
+            ]
+            for number in (CALLS_MAX, 1)
+        )
+        card[0].sendall(Caller(bytes(32), "host0", "host1").hello())
+        assert b"nonce" in card[0].recv(4096)
+        assert silent[0].recv(1) == b""
+        wait_until(lambda: "said nothing for 5 s" in services.log(0), "the others are told of")
+    counts = services.show(1)["handshakes"]
+    assert counts["too_many"] == 1
+    assert "hung up" not in services.log(0)
 
 
 @pytest.mark.parametrize(
