@@ -158,6 +158,9 @@ def _print(now: Look, before: Look | None, fmt: Format) -> None:
         return
     rates = _rates_mbps(now, before) if before else {}
     for card in now.cards:
+        if "reason" in card:
+            print(printable(f"{card['host']}: {card['state']}: {card['reason']}") + "\n")
+            continue
         print(printable(f"{card['host']} on {card['port']}, process {card['pid']}"))
         print_rows(list(_tunnels(card)), _TUNNEL_COLUMNS, fmt)
         for name, why in card.get("reasons", {}).items():
@@ -228,7 +231,7 @@ def _guests(card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _classes_of(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
     """(VNI, class, other host, counters) of what has sent or wants to."""
-    for vni, tenant in card["tenants"].items():
+    for vni, tenant in card.get("tenants", {}).items():
         for name, of_class in tenant["classes"].items():
             for peer, row in of_class["hosts"].items():
                 yield vni, name, peer, row

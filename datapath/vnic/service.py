@@ -5,7 +5,8 @@ A card that ends (somebody killed it) is made anew, and its tunnels with it; gue
 under way.  When this process ends, by kill -9 too, the card's standard input ends, and so does the
 card: XDP programs and sockets are its descriptors, and nothing else was made.
 
-The counters are to be had on an abstract Unix socket; the kernel frees its name.
+The counters, or why there is no card now, are to be had on an abstract Unix socket; the kernel
+frees its name.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
+import secrets
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from datapath import processes
@@ -27,9 +29,21 @@ from datapath.vnic.program import CardEnded, Program, Settings
 from datapath.vnic.spec import CardFile
 
 SOCKET_PREFIX = "datapath-vnic/"
+NO_CARD = "no card"
+"""The state that is told in place of a card's counters."""
 _AGAIN_S = (0.1, 2.0)
 _ENDED_QUICKLY_S = 5.0
 _DEVICES_S = 0.25
+
+
+@dataclass
+class Now:
+    """What watchers are told of.  why_none: why there is no card, if there is none."""
+
+    host: str
+    devices: GuestDevices
+    peering: Peering | None = None
+    why_none: str = "it is being started"
 
 
 def host_here(file: CardFile) -> str:
@@ -74,25 +88,26 @@ async def _serve(file: CardFile, settings: Settings, tell: Callable[[str], None]
 
     Such as the queues of a card that was killed, which the kernel has not released yet.
     """
-    loop, devices = asyncio.get_running_loop(), GuestDevices(settings, tell)
-    told, pause_s = "", _AGAIN_S[0]
-    peering: Peering | None = await _begin(file, settings, tell)
-    while True:
-        began = loop.time()
-        try:
-            peering = peering or await _begin(file, devices.available(), tell)
-            told = ""
-            await _serve_one(peering, devices, tell)
-        except* (DatapathError, OSError) as group:
-            why = str(_first(group))
-            if why != told:
-                tell(f"{why}; it is tried again until it succeeds")
-            told = why
-        peering = None
-        if loop.time() - began > _ENDED_QUICKLY_S:
-            pause_s = _AGAIN_S[0]
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _AGAIN_S[1])
+    loop, told, pause_s = asyncio.get_running_loop(), "", _AGAIN_S[0]
+    now = Now(settings.hosts[0].name, GuestDevices(settings, tell))
+    async with await _answer_watchers(now):
+        now.peering = await _begin(file, settings, tell)
+        while True:
+            began = loop.time()
+            try:
+                now.peering = now.peering or await _begin(file, now.devices.available(), tell)
+                told = ""
+                await _serve_one(now, now.peering, tell)
+            except* (DatapathError, OSError) as group:
+                now.why_none = str(_first(group))
+                if now.why_none != told:
+                    tell(f"{now.why_none}; it is tried again until it succeeds")
+                told = now.why_none
+            now.peering = None
+            if loop.time() - began > _ENDED_QUICKLY_S:
+                pause_s = _AGAIN_S[0]
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _AGAIN_S[1])
 
 
 async def _begin(file: CardFile, settings: Settings, tell: Callable[[str], None]) -> Peering:
@@ -110,16 +125,16 @@ async def _begin(file: CardFile, settings: Settings, tell: Callable[[str], None]
     return peering
 
 
-async def _serve_one(peering: Peering, devices: GuestDevices, tell: Callable[[str], None]) -> None:
+async def _serve_one(now: Now, peering: Peering, tell: Callable[[str], None]) -> None:
     """Until the card has ended, or another one would have more of the guests."""
     program = peering.program
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(peering.run())
-            tasks.create_task(_watch_devices(program, devices))
-            tasks.create_task(_answer_watchers(program, peering, devices))
+            tasks.create_task(_watch_devices(program, now.devices))
     except* CardEnded as group:
-        tell(f"{_first(group)}; another one takes its place")
+        now.why_none = str(_first(group))
+        tell(f"{now.why_none}; another one takes its place")
     finally:
         program.close()
 
@@ -141,32 +156,36 @@ def _start(program: Path) -> subprocess.Popen[bytes]:
 # ---- who asks for counters ---------------------------------------------------------------
 
 
-async def _answer_watchers(program: Program, peering: Peering, devices: GuestDevices) -> None:
+async def _answer_watchers(now: Now) -> asyncio.Server:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, DatapathError):
+        with contextlib.closing(writer), contextlib.suppress(OSError):
             if processes.is_ours_or_roots(writer.get_extra_info("socket")):
-                writer.write(json.dumps(_report(program, peering, devices)).encode())
+                writer.write(json.dumps(_report(now)).encode())
                 await writer.drain()
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(f"\0{SOCKET_PREFIX}{program.settings.hosts[0].name}/{os.getpid()}")
+    listener.bind(f"\0{SOCKET_PREFIX}{now.host}/{secrets.token_hex(8)}")
     listener.listen()
-    server = await asyncio.start_unix_server(answer, sock=listener)
-    async with server:
-        await server.serve_forever()
+    return await asyncio.start_unix_server(answer, sock=listener)
 
 
-def _report(program: Program, peering: Peering, devices: GuestDevices) -> dict[str, object]:
-    return {
-        "host": program.settings.hosts[0].name,
-        "port": program.settings.port,
-        "pid": program.pid,
-        "tunnels": program.state(),
-        "handshakes": dict(peering.counts),
-        "reasons": peering.reasons(),
-        "waiting": devices.waiting,
-        **program.counters(),
-    }
+def _report(now: Now) -> dict[str, object]:
+    if now.peering is None:
+        return {"host": now.host, "state": NO_CARD, "reason": now.why_none}
+    program = now.peering.program
+    try:
+        return {
+            "host": now.host,
+            "port": program.settings.port,
+            "pid": program.pid,
+            "tunnels": program.state(),
+            "handshakes": dict(now.peering.counts),
+            "reasons": now.peering.reasons(),
+            "waiting": now.devices.waiting,
+            **program.counters(),
+        }
+    except DatapathError as error:
+        return {"host": now.host, "state": NO_CARD, "reason": str(error)}
 
 
 def check_private(path: Path) -> None:

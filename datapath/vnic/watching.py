@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The counters of cards that run in this network namespace (service.py has the other end).
+"""The cards of this network namespace, and their counters (service.py has the other end).
 
 Any process may give its sockets such names, so a card is believed only if it is this user's or
 root's.
@@ -7,7 +7,6 @@ root's.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import time
@@ -23,13 +22,22 @@ _ANSWER_MAX = 32 * 2**20
 
 
 def running(host: str = "") -> list[dict[str, Any]]:
-    """The answers of all cards, or of one host's; cards of other users are left out."""
+    """The answers of all cards, or of one host's; cards of other users are left out.
+
+    An answer with a "reason" has no counters: the card does not run now, or does not answer.
+    """
     found = []
     for name in _sockets():
-        if host and name.removeprefix(SOCKET_PREFIX).split("/")[0] != host:
+        of = name.removeprefix(SOCKET_PREFIX).split("/")[0]
+        if host and of != host:
             continue
-        with contextlib.suppress(OSError, ValueError):
+        try:
             found.append(_ask(name))
+        except TimeoutError:
+            why = f"the card does not answer within {_ANSWER_S:g} s"
+            found.append({"host": of, "state": "no answer", "reason": why})
+        except (OSError, ValueError):
+            continue
     return found
 
 

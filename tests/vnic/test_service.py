@@ -24,7 +24,7 @@ import pytest
 from datapath.cli.app import run
 from datapath.lanes.namespace import spawn
 from datapath.native.paths import ROOT
-from datapath.vnic import devices
+from datapath.vnic import devices, watching
 from datapath.vnic import service as serving
 from datapath.vnic.devices import GuestDevices, claim, trouble
 from datapath.vnic.handshake import Caller
@@ -139,6 +139,9 @@ def test_a_card_is_tried_again_while_the_kernel_holds_its_queues(services: Servi
         with pytest.raises(subprocess.TimeoutExpired):
             services.running[0].wait(2)
         assert services.log(0).count("resource busy") == 1
+        now = services.show(0)
+        assert (now["host"], now["state"]) == ("host0", "no card")
+        assert "cannot bind AF_XDP to" in now["reason"]
     wait_until(lambda: services.show(0).get("pid") not in (None, card), "there is another card")
     services.wait_up()
     assert services.bench.guests["blue0"].ping(services.bench.guests["blue1"].ipv4)
@@ -172,8 +175,8 @@ def _held_sockets(bench: Bench, card: int) -> Iterator[None]:
         holder.communicate()
 
 
-def _kill(bench: Bench, card: int) -> None:
-    assert spawn(bench.hosts[0].namespace, ["kill", "-9", str(card)]).wait() == 0
+def _kill(bench: Bench, card: int, how: str = "-KILL") -> None:
+    assert spawn(bench.hosts[0].namespace, ["kill", how, str(card)]).wait() == 0
 
 
 def test_a_stream_outlives_a_card_that_is_killed(root: None, tmp_path: Path) -> None:
@@ -483,6 +486,24 @@ def test_hosts_of_different_files_both_tell_it_once(
     show = [DPCTL, "vnic", "show", "host0"]
     shown = spawn(services.bench.hosts[0].namespace, show, stdout=subprocess.PIPE).communicate()[0]
     assert caller.split(",")[0] in shown.decode()
+
+
+def test_a_card_that_stands_still_is_told(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.start(0)
+    wait_until(lambda: services.tunnel(0) == "down", "there is a card")
+    card = services.show(0)["pid"]
+    with monkeypatch.context() as hasty:
+        hasty.setattr(watching, "_ANSWER_S", 0.5)
+        _kill(services.bench, card, "-STOP")
+        assert services.show(0) == {
+            "host": "host0",
+            "state": "no answer",
+            "reason": "the card does not answer within 0.5 s",
+        }
+        _kill(services.bench, card, "-CONT")
+    assert services.show(0)["pid"] == card
 
 
 def test_no_card_is_told(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from datapath.cli.app import run
 from datapath.vnic import watching
 from datapath.vnic.service import SOCKET_PREFIX
 from datapath.vnic.watching import running
@@ -66,7 +67,18 @@ def slow() -> Iterator[None]:
 @pytest.mark.usefixtures("slow")
 def test_an_answer_that_comes_in_drops_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_ANSWER_S", 0.3)
-    assert running("slow") == []
+    why = "the card does not answer within 0.3 s"
+    assert running("slow") == [{"host": "slow", "state": "no answer", "reason": why}]
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_card_that_does_not_answer_is_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "_ANSWER_S", 0.3)
+    assert run(["vnic", "show", "slow"]) == 0
+    told = "slow: no answer: the card does not answer within 0.3 s\n\n"
+    assert capfd.readouterr().out == told
 
 
 @pytest.mark.usefixtures("slow")
