@@ -144,6 +144,7 @@ def _load(file: Path) -> tuple[CardFile, Document]:
         begin="begin with `version: 1` and `key: ...`; docs/vnic.md has the format",
         shorter="docs/vnic.md has the format",
         instead_of_folder="name a file of virtual cards in it",
+        values_max=100_000,  # 4096 guests, each of a tenant of its own, have fewer
     )
     return load_model(file, CardFile, kind, "correct the file; docs/vnic.md has the format")
 

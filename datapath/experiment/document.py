@@ -11,6 +11,7 @@ values that a file comes to are counted while it is composed, before any copy is
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ BYTES_MAX = 2**20
 """Of an experiment file."""
 
 VALUES_MAX = 10_000
-"""Keys, values, lists and mappings of a file, with a copy for each alias."""
+"""Keys, values, lists and mappings of an experiment file, with a copy for each alias."""
 
 TOLD_MAX = 100
 """Most problems of a file that are told; one slip may cause many."""
@@ -52,6 +53,7 @@ class Kind:
 
     begin, shorter: hints for a file that is no mapping, and for one that is too large.
     instead_of_folder: a hint for a folder in its place, `{}` in it.
+    values_max: as VALUES_MAX.
     """
 
     what: str
@@ -59,6 +61,7 @@ class Kind:
     begin: str
     shorter: str
     instead_of_folder: str
+    values_max: int = VALUES_MAX
 
 
 EXPERIMENT = Kind(
@@ -222,7 +225,7 @@ def parse(text: str, file: str, kind: Kind = EXPERIMENT) -> Document:
         problem = Problem(file, Place(0, 0), "", f"larger than {BYTES_MAX:,} characters")
         raise InvalidFile([problem], hint=kind.shorter)
     yaml = YAML(typ="safe", pure=True)
-    yaml.Composer = _Composer  # type: ignore[assignment]
+    yaml.Composer = functools.partial(_Composer, kind.values_max)  # type: ignore[assignment]
     try:
         root = yaml.compose(io.StringIO(text))
     except _TooMuch as error:
@@ -249,9 +252,10 @@ class _TooMuch(MarkedYAMLError):
 class _Composer(Composer):
     """Composes nodes, and counts them with all copies by aliases."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, values_max: int, loader: Any) -> None:
         super().__init__(loader)
-        self.values = 0
+        self.values, self.values_max = 0, values_max
+        self.has_aliases = False
         self.nesting = 0
         self.sizes: dict[int, int] = {}  # values of a node, by its id
 
@@ -266,11 +270,13 @@ class _Composer(Composer):
         node = super().compose_node(parent, index)
         self.nesting -= 1
         if is_alias:
+            self.has_aliases = True
             self.values += self.sizes.get(id(node), 1) - 1
         else:
             self.sizes[id(node)] = self.values - before
-        if self.values > VALUES_MAX:
-            text = f"more than {VALUES_MAX:,} values, with a copy for each alias (*)"
+        if self.values > self.values_max:
+            of_aliases = ", with a copy for each alias (*)" if self.has_aliases else ""
+            text = f"more than {self.values_max:,} values{of_aliases}"
             raise _TooMuch(problem=text, problem_mark=mark)
         return node
 

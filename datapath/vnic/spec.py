@@ -32,8 +32,8 @@ OTHER = "other"
 
 _CLASSES_MAX = 8
 
-LOCAL_MAX = 64
-"""Guests of one host, as vnic/card.h has it."""
+HOSTS_MAX, GUESTS_MAX, LOCAL_MAX = 256, 4096, 64
+"""Hosts, guests in all, and guests of one host, as vnic/card.h has them."""
 
 RATE_MAX = 10_000_000_000_000  # that of vnic/control.c
 
@@ -74,9 +74,23 @@ def _check_address(value: IPv4Address | IPv6Address) -> IPv4Address | IPv6Addres
     return value
 
 
+def _check_ipv6(value: IPv6Address) -> IPv6Address:
+    if value.scope_id is not None:
+        raise ValueError(f"{value} names a device: leave out %{value.scope_id}")
+    if value.ipv4_mapped:
+        raise ValueError(f"{value} is the IPv4 address {value.ipv4_mapped}")
+    return value
+
+
+def _link_local(mac: str) -> IPv6Address:
+    """As link_local_address() of vnic/header.c has it."""
+    b = bytes.fromhex(mac.replace(":", ""))
+    return IPv6Address(bytes([0xFE, 0x80, *bytes(6), b[0] ^ 2, *b[1:3], 0xFF, 0xFE, *b[3:]]))
+
+
 _Rate = Annotated[BitRate, Field(ge=1_000, le=RATE_MAX)]
 _IPv4 = Annotated[IPv4Address, AfterValidator(_check_address)]
-_IPv6 = Annotated[IPv6Address, AfterValidator(_check_address)]
+_IPv6 = Annotated[IPv6Address, AfterValidator(_check_address), AfterValidator(_check_ipv6)]
 
 
 class Guest(BaseModel):
@@ -102,8 +116,10 @@ class Guest(BaseModel):
     def addresses(self) -> Iterator[tuple[str, str]]:
         """Everything that no other guest of the tenant may have, with its key."""
         yield "mac", self.mac.lower()
+        link_local = _link_local(self.mac)
+        yield "mac", str(link_local)
         for key, address in (("ipv4", self.ipv4), ("ipv6", self.ipv6)):
-            if address is not None:
+            if address not in (None, link_local):
                 yield key, str(address)
 
 
@@ -296,7 +312,9 @@ class CardFile(Card):
     control_port: int = Field(
         4790, ge=1, le=65535, description="TCP port on which cards meet, on the hosts' addresses."
     )
-    hosts: dict[Annotated[str, Field(pattern=NAME)], CardHost] = Field(min_length=1, max_length=256)
+    hosts: dict[Annotated[str, Field(pattern=NAME)], CardHost] = Field(
+        min_length=1, max_length=HOSTS_MAX
+    )
     tenants: dict[Annotated[str, Field(pattern=NAME)], Tenant] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -305,6 +323,7 @@ class CardFile(Card):
             (f"address {host.address}", ("hosts", name, "address"))
             for name, host in self.hosts.items()
         )
+        _refuse_families(self.hosts)
         _refuse_twice(
             (f"vni {tenant.vni}", ("tenants", name, "vni")) for name, tenant in self.tenants.items()
         )
@@ -381,6 +400,15 @@ class CardFile(Card):
                 )
 
 
+def _refuse_families(hosts: Mapping[str, CardHost]) -> None:
+    first = next(iter(hosts))
+    version = hosts[first].address.version
+    for name, host in hosts.items():
+        if host.address.version != version:
+            text = f"all hosts have addresses of one family, and the first one's is IPv{version}"
+            raise wrong_at(("hosts", name, "address"), text, first=("hosts", first, "address"))
+
+
 def _refuse_promises(section: str, shares: Mapping[str, Share], rate: int | None) -> None:
     promised = 0
     for name, share in shares.items():
@@ -391,13 +419,16 @@ def _refuse_promises(section: str, shares: Mapping[str, Share], rate: int | None
 
 
 def _refuse_crowds(tenants: Mapping[str, Tenant]) -> None:
-    at_host: Counter[str] = Counter()
+    in_all, at_host = 0, Counter[str]()
     for name, tenant in tenants.items():
         for index, guest in enumerate(tenant.guests):
+            place = ("tenants", name, "guests", index)
+            in_all += 1
+            if in_all > GUESTS_MAX:
+                raise wrong_at(place, f"with this one, there are more than {GUESTS_MAX} guests")
             at_host[guest.host] += 1
             if at_host[guest.host] > LOCAL_MAX:
-                place = ("tenants", name, "guests", index, "host")
-                raise wrong_at(place, f"{guest.host} has more than {LOCAL_MAX} guests")
+                raise wrong_at((*place, "host"), f"{guest.host} has more than {LOCAL_MAX} guests")
 
 
 def _refuse_twice(entries: Iterable[tuple[str, Path]]) -> None:

@@ -45,9 +45,9 @@ def axes(count: int, values: int) -> str:
 
 FAULT = "{direction: forward, opcode: any, action: drop, nth: 1}"
 FILES = {
-    "aliases": (alias_bomb(), "more than 10,000 values"),
+    "aliases": (alias_bomb(), "more than 10,000 values, with a copy for each alias (*)\n"),
     "merges": (merge_bomb(), "more than 10,000 values"),
-    "list": (f"{HEAD}x: [{'1,' * 400_000}]", "more than 10,000 values"),
+    "list": (f"{HEAD}x: [{'1,' * 400_000}]", "more than 10,000 values\n"),
     "size": (f"{HEAD}description: {'x' * 2_000_000}", "larger than 1,048,576 bytes"),
     "flow nesting": (f"{HEAD}x: {'[' * 5000}{']' * 5000}", "nested more than 50 deep"),
     "block nesting": (f"{HEAD}x:\n {'- ' * 5000}", "nested more than 50 deep"),

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from datapath.cli.app import run
 from datapath.native.paths import ROOT
-from datapath.vnic.spec import LOCAL_MAX, RATE_MAX, CardFile
+from datapath.vnic.spec import GUESTS_MAX, HOSTS_MAX, LOCAL_MAX, RATE_MAX, CardFile
 from tests.vnic.bench import write_file
 
 
@@ -32,9 +33,46 @@ def test_the_largest_rate_is_the_cards() -> None:
     assert int(most) == RATE_MAX
 
 
-def test_the_most_guests_of_a_host_are_the_cards() -> None:
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("HOSTS_MAX", HOSTS_MAX), ("GUESTS_MAX", GUESTS_MAX), ("LOCAL_MAX", LOCAL_MAX)],
+)
+def test_the_most_hosts_and_guests_are_the_cards(name: str, most: int) -> None:
     text = (ROOT / "datapath" / "vnic" / "card.h").read_text()
-    assert re.findall(r"\bLOCAL_MAX = (\d+),", text) == [str(LOCAL_MAX)]
+    assert re.findall(rf"\b{name} = (\d+),", text) == [str(most)]
+
+
+def large_file(guests: int) -> dict[str, Any]:
+    """Of so many guests on 256 hosts, with all that a guest has."""
+    data = card_file()
+    data["hosts"] = {f"host{i}": {"address": f"203.0.{i}.9"} for i in range(HOSTS_MAX)}
+    data["tenants"]["blue"]["guests"] = [
+        {
+            "host": f"host{i % HOSTS_MAX}",
+            "device": f"tap{i // HOSTS_MAX}",
+            "mac": f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}",
+            "ipv4": f"10.0.{i >> 8}.{i & 255 or 200}" if i & 255 != 200 else None,
+            "ipv6": f"fd00::{i + 1:x}",
+        }
+        for i in range(guests)
+    ]
+    return data
+
+
+def test_more_guests_than_all_cards_know_are_told_with_their_place() -> None:
+    CardFile.model_validate(large_file(GUESTS_MAX))
+    with pytest.raises(ValidationError) as caught:
+        CardFile.model_validate(large_file(GUESTS_MAX + 1))
+    (error,) = caught.value.errors()
+    assert error["msg"] == f"with this one, there are more than {GUESTS_MAX} guests"
+    assert error["ctx"]["place"] == ("tenants", "blue", "guests", GUESTS_MAX)
+
+
+def test_a_file_may_have_more_values_than_an_experiment(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    error = refused(capfd, tmp_path, large_file(1000))
+    assert "has no host nobody" in error
 
 
 def test_more_guests_than_a_card_takes_are_told_with_their_place(
@@ -72,6 +110,7 @@ def refused(capfd: pytest.CaptureFixture[str], folder: Path, data: dict[str, Any
         ({"rate": "99999999tbit"}, "rate: '99999999tbit': it should be at most 10tbit"),
         ({"classes": {"other": {"max_rate": "11tbit"}}}, "classes.other.max_rate"),
         ({"hosts": {"a": {"address": "0.0.0.0"}}}, "hosts.a.address"),
+        ({"hosts": {"a": {"address": "fe80::5%n0"}}}, "fe80::5%n0 names a device"),
     ],
 )
 def test_a_wrong_file_is_told_with_its_place(
@@ -87,6 +126,12 @@ def _tenant(number: int, device: str, **changes: Any) -> dict[str, Any]:
     return {"vni": number, "min_rate": "600mbit", "guests": [guest], **changes}
 
 
+def _link_local_twice() -> dict[str, Any]:
+    """An address of the second guest is the one that the first one's MAC makes, as is its own."""
+    own = {"host": "a", "device": "t1", "mac": "02:00:00:00:00:01", "ipv6": "fe80::ff:fe00:1"}
+    return {"vni": 1, "guests": [own, own | {"device": "t2", "mac": "02:00:00:00:00:02"}]}
+
+
 @pytest.mark.parametrize(
     ("spoil", "second", "text", "first"),
     [
@@ -95,6 +140,18 @@ def _tenant(number: int, device: str, **changes: Any) -> dict[str, Any]:
             "hosts.b.address",
             "address 203.0.113.9 is there twice",
             "hosts.a.address",
+        ),
+        (
+            {"hosts": {"a": {"address": "203.0.113.9"}, "b": {"address": "fd00::9"}}},
+            "hosts.b.address",
+            "all hosts have addresses of one family, and the first one's is IPv4",
+            "hosts.a.address",
+        ),
+        (
+            {"tenants": {"blue": _link_local_twice()}},
+            "tenants.blue.guests[1].ipv6",
+            "address fe80::ff:fe00:1 is there twice",
+            "tenants.blue.guests[0].mac",
         ),
         (
             {"classes": {"x": {"udp": [4, 5]}, "y": {"udp": [6, 5]}}},
@@ -156,6 +213,8 @@ def test_an_unknown_algorithm_is_named(capfd: pytest.CaptureFixture[str], tmp_pa
         ({"ipv4": "255.255.255.255"}, "255.255.255.255 is not"),
         ({"ipv6": "ff02::1"}, "ff02::1 is not"),
         ({"ipv6": "::"}, ":: is not"),
+        ({"ipv6": "::ffff:10.0.0.9"}, "is the IPv4 address 10.0.0.9"),
+        ({"ipv6": "fe80::1%eth0"}, "fe80::1%eth0 names a device: leave out %eth0"),
         ({"device": "lo"}, "lo is no guest's device"),
     ],
 )
