@@ -50,9 +50,9 @@ enum {
 	SENDS = 512,	    /* frames posted to a QP */
 	MARKED = 256,	    /* a new frame is marked (CE) behind so many frames */
 	PLAIN_MAX = 512,    /* frames without recovery that may wait in a line */
-	RECEIVES = 512,	    /* receives of a QP, at most... */
+	RECEIVES = 512,	    /* receives of a QP; fewer, down to RECEIVES_MIN... */
 	RECEIVES_MIN = 16,
-	RECEIVE_CHUNKS = 65536, /* ...while those of all QPs take no more chunks than this */
+	RECEIVE_CHUNKS = 65536, /* ...if those of all QPs would take more chunks */
 	SPARE_CHUNKS = 1024,
 	PLAIN_PORTS = 8, /* UDP source ports of frames without recovery */
 	FRAME_MIN = ETH_LEN,
@@ -268,7 +268,7 @@ struct card {
 	uint32_t n_blocked;	 /* blocked lines */
 	struct pipe *by_qpn[DP_QPN_SPACE];
 
-	int vxlan_fd;	  /* receives; -1: no class goes without recovery */
+	int vxlan_fd;	  /* receives */
 	bool plain_waits; /* vxlan_fd may have packets */
 	int plain_fd[PLAIN_PORTS];
 

@@ -133,7 +133,6 @@ int main(void)
 
 	if (!card)
 		return 1;
-	card->vxlan_fd = -1;
 	fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
 	printf("ready {\"priority\":\"%s\",\"pid\":%d}\n", dp_take_priority(), getpid());
 	fflush(stdout);

@@ -24,7 +24,12 @@ Start = Callable[[Path], Piped]
 _ROUTE_S = 3.0
 _ROUTE_STEP_S = 0.002
 """How often the card is asked whether it has the link address."""
-_BUSY_HINT = "another card or AF_XDP program has that device: end it; dpctl vnic show lists cards"
+_HINTS = {
+    errno.EBUSY: "another card or AF_XDP program has that device: end it; "
+    "dpctl vnic show lists cards",
+    errno.EADDRINUSE: "another program, or Linux's own vxlan device, has that port: ss -ulnp; "
+    "ip -d link show type vxlan",
+}
 
 
 class CardEnded(RunFailed):
@@ -206,8 +211,8 @@ class Program:
             raise CardEnded(str(error), hint=error.hint) from None
         if answer.startswith("error "):
             why = answer.removeprefix("error ")
-            hint = _BUSY_HINT if why.endswith(os.strerror(errno.EBUSY)) else ""
-            raise CapabilityError(f"the virtual card: {why}", hint=hint)
+            hints = (hint for code, hint in _HINTS.items() if why.endswith(os.strerror(code)))
+            raise CapabilityError(f"the virtual card: {why}", hint=next(hints, ""))
         return answer
 
 

@@ -35,7 +35,7 @@ from tests.vnic.bench import Bench, write_file
 from tests.waiting import wait_for_words, wait_until
 
 DPCTL = str(ROOT / "dpctl")
-CONTROL_PORT = 4790
+CONTROL_PORT, VXLAN_PORT = 4790, 4789
 TCP_PORT = 7000
 
 
@@ -546,3 +546,13 @@ def test_what_keeps_the_first_card_from_being_called_is_told(services: Services)
         assert services.start(0).wait(60) == 3
     assert f"cannot listen on {address}, TCP port {CONTROL_PORT}: Address al" in services.log(0)
     assert "control_port" in services.log(0)
+
+
+def test_a_port_that_another_has_is_told_as_such(services: Services) -> None:
+    """Such as Linux's vxlan device, which has the same."""
+    host, address = services.bench.hosts[0].namespace, services.bench.hosts[0].endpoint.ipv4
+    with host.in_network(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as other:
+        other.bind((address, VXLAN_PORT))
+        assert services.start(0).wait(60) == 3
+    assert f"cannot have UDP port {VXLAN_PORT}: Address already in use" in services.log(0)
+    assert "ip -d link show type vxlan" in services.log(0)
