@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""What the pages say can be followed: links lead somewhere, and commands are those of dpctl."""
+"""What the pages say can be followed: links lead where they say, commands are those of dpctl."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = sorted(
     for page in (folder.glob("*.md") if folder == paths.ROOT else folder.rglob("*.md"))
 )
 FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"!?\[(?:[^\]`]|`[^`]*`)*\]\(<?([^)\s>]+)>?\)")
+LINK = re.compile(r"!?\[((?:[^\]`]|`[^`]*`)*)\]\(<?([^)\s>]+)>?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 INLINE = re.compile(r"`((?:\./)?dpctl [^`]*)`")
 ENDS = {"|", "&&", "||", ";", ">", ">>", "2>", "<", "&"}
@@ -52,10 +52,12 @@ def anchors(text: str) -> set[str]:
 
 def dead_links(page: Path) -> Iterator[str]:
     text = re.sub(r"`[^`\n]*`", "``", FENCE.sub("", page.read_text()))
-    for target in LINK.findall(text):
+    for label, target in LINK.findall(text):
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = target.partition("#")
+        if re.fullmatch(r"\S+\.md", label) and Path(label).name != Path(name or page).name:
+            yield f"{target}: not {label}"
         file = (page.parent / name).resolve() if name else page
         if not file.exists():
             yield f"{target}: no such file"
@@ -74,12 +76,13 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     page.write_text(
         "[1](other.md) [2](none.md) [3](other.md#a-heading-code-and-a-link) [`4`](other.md#b)\n"
         "[5](other.md#twice-1) [6](other.md#twice-2) [7](https://example.org/none) `[8](none)`\n"
-        "```\n[9](none)\n```\n"
+        "```\n[9](none)\n```\n[docs/other.md](other.md) [none.md](other.md#twice)\n"
     )
     assert [text.partition(":")[0] for text in dead_links(page)] == [
         "none.md",
         "other.md#b",
         "other.md#twice-2",
+        "other.md#twice",
     ]
 
 
