@@ -11,6 +11,7 @@ import typer
 
 from datapath.cli.output import Format, FormatOption, print_rows
 from datapath.errors import LocalError
+from datapath.spelling import counted
 from datapath.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -25,15 +26,17 @@ def register(app: typer.Typer) -> None:
 
 def flows(
     capture: Annotated[
-        Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file of Ethernet frames.")
+        Path, typer.Argument(metavar="CAPTURE", help="A capture, pcap or pcapng; - is stdin.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table: *.csv or *.parquet.")],
     gap: Annotated[str, typer.Option(help="A longer pause ends a flow.")] = "10ms",
+    fmt: FormatOption = Format.table,
 ) -> None:
     """Make a table for workload `table` of what connections in a capture have sent.
 
     \b
     dpctl flows capture.pcap --out flows.csv
+    tcpdump -i eth1 -w - | dpctl flows - --out flows.csv
 
     Hosts are numbered as they appear in the capture; the command prints which is which.
     """
@@ -46,9 +49,13 @@ def flows(
         raise LocalError(f"--gap: {error}") from None
     found = captured.read(capture, gap_ns=gap_ns)
     rows_file.write(out, found.flows)
-    for number, address in enumerate(found.hosts):
-        print(f"host {number}  {address}")
-    print(f"{len(found.flows)} flows, {int(found.flows['bytes'].sum())} bytes of payload: {out}")
+    rows = [{"number": number, "address": address} for number, address in enumerate(found.hosts)]
+    print_rows(rows, ("number", "address"), fmt)
+    size = int(found.flows["bytes"].sum())
+    print(
+        f"{counted(len(found.flows), 'flow')}, {counted(size, 'byte')} of payload: {out}",
+        file=sys.stderr,
+    )
 
 
 def interop(
@@ -127,7 +134,9 @@ def _syndrome(text: str) -> int:
 
 
 def trace(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A capture, pcap or pcapng.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A capture, pcap or pcapng; - is stdin.")
+    ],
     gaps: Annotated[
         list[str] | None,
         typer.Option(
@@ -185,14 +194,18 @@ def trace(
 
 
 def _check_whole(report: Report, file: Path) -> None:
-    """LocalError when packets were captured in part: without them nothing can be judged."""
-    cut = [violation for violation in report.violations if violation.rule == "cut"]
-    if cut:
+    """LocalError when some packets are not there as they were sent: nothing can be judged then."""
+    from datapath.interop import capture
+
+    flawed = {rule: [v for v in report.violations if v.rule == rule] for rule in ("cut", "offload")}
+    if cut := flawed["cut"]:
         raise LocalError(
             f"{file} has only the beginning of {len(cut)} of {report.packets} RoCEv2 packets "
             f"(packet {cut[0].number}: {cut[0].text}), so it cannot be judged",
             hint="capture whole packets: dpctl capture HOST -w FILE -s 0, or tcpdump -s 0",
         )
+    if merged := flawed["offload"]:
+        raise capture.offloaded(file, merged[0].number, merged[0].text)
 
 
 def _print_verdict(report: Report, fmt: Format) -> None:
@@ -204,8 +217,8 @@ def _print_verdict(report: Report, fmt: Format) -> None:
     ]
     print_rows(rows, columns, fmt)
     print(
-        f"{report.packets} packets of {report.connections} connections, "
-        f"{len(report.violations)} violations",
+        f"{counted(report.packets, 'packet')} of {counted(report.connections, 'connection')}, "
+        f"{counted(len(report.violations), 'violation')}",
         file=sys.stderr,
     )
     if report.extended:

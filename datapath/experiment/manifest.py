@@ -32,7 +32,6 @@ _PACKAGES = (
     "pyarrow",
     "pydantic",
     "pyroute2",
-    "scapy",
     "bcc",
     "pyverbs",
 )

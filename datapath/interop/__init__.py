@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Our engine against others on the RoCEv2 wire, and an independent judge of the packets.
 
-opcodes.py, capture.py   RoCEv2 packets out of a pcap file
+files.py, frames.py      pcap and pcapng files, and the IP packets in their frames
+opcodes.py, capture.py   RoCEv2 packets, and the mistakes in each by itself
 stream.py, request.py    the rules for one direction of a reliable connection, for one request
 manager.py               the rules for messages of the connection manager
 flows.py                 the flows of a capture as a traffic table

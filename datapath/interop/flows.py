@@ -3,26 +3,24 @@
 
 A flow is what one end of a connection (addresses, protocol, ports; for RoCEv2 the QPN of the
 destination) sends without a pause.  Its bytes are payload: behind the headers of TCP and UDP, for
-RoCEv2 between BTH and ICRC.  Acknowledgements and CNPs have none, and are passed over.
+RoCEv2 behind all of its headers, and what is sent again counts once.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from datapath.errors import LocalError
-from datapath.interop.capture import ROCE_PORT, frames
+from datapath.interop import capture, frames
+from datapath.interop.manager import QPN as MANAGER_QPN
+from datapath.interop.opcodes import DATAGRAMS, MANUFACTURER, OPCODES, Kind
+from datapath.interop.stream import SILENCE_NS, unwrap
 
-_ETHERNET, _IPV4, _IPV6, _VLAN = 14, 0x0800, 0x86DD, 0x8100
-_TCP, _UDP = 6, 17
-_BTH, _ICRC = 12, 4
-_ROCE_WITHOUT_DATA = (0x11, 0x81)
-"""Opcodes ACKNOWLEDGE of RC, and CNP."""
+_ANSWERS = frozenset(code for code, row in OPCODES.items() if row.kind is Kind.READ_RESPONSE)
 
 
 @dataclass
@@ -84,46 +82,59 @@ def _table(bursts: list[tuple[tuple[Any, ...], _Burst]]) -> Captured:
 
 def _payloads(path: Path) -> Iterator[tuple[int, tuple[Any, ...], int]]:
     """(time, connection, bytes of payload) of the packets that have some."""
-    for frame, _, time_ns, _ in frames(path):
-        found = _payload(frame)
-        if found is not None and found[1] > 0:
-            yield time_ns, *found
+    roce = _Roce(path)
+    for ip in frames.read(path):
+        packet = capture.parse(ip)
+        key, size = (_payload(ip) or ((), 0)) if packet is None else roce.payload(packet)
+        if size > 0:
+            yield ip.time_ns, key, size
 
 
-def _payload(frame: bytes) -> tuple[tuple[Any, ...], int] | None:
-    at, kind = _ETHERNET, int.from_bytes(frame[12:14], "big")
-    if kind == _VLAN:
-        at, kind = at + 4, int.from_bytes(frame[16:18], "big")
-    packet = frame[at:]
-    if kind == _IPV4 and len(packet) >= 20:
-        if int.from_bytes(packet[6:8], "big") & 0x1FFF:
-            return None
-        head, protocol = (packet[0] & 15) * 4, packet[9]
-        length, addresses = (
-            int.from_bytes(packet[2:4], "big") - head,
-            (packet[12:16], packet[16:20]),
-        )
-    elif kind == _IPV6 and len(packet) >= 40:
-        head, protocol = 40, packet[6]
-        length, addresses = int.from_bytes(packet[4:6], "big"), (packet[8:24], packet[24:40])
-    else:
-        return None
-    ends = tuple(str(ipaddress.ip_address(address)) for address in addresses)
-    return _transport(ends, protocol, packet[head:], length)
+def _payload(ip: frames.Ip) -> tuple[tuple[Any, ...], int] | None:
+    key = (ip.src, ip.dst, ip.protocol, ip.data[:2], ip.data[2:4])
+    if ip.protocol == frames.TCP and len(ip.data) >= 13:
+        return key, ip.wire_bytes - (ip.data[12] >> 4) * 4
+    return (key, ip.wire_bytes - 8) if ip.protocol == frames.UDP and len(ip.data) >= 8 else None
 
 
-def _transport(
-    ends: tuple[str, ...], protocol: int, datagram: bytes, length: int
-) -> tuple[tuple[Any, ...], int] | None:
-    """length: of the datagram on the wire, of which less may have been captured."""
-    ports = (int.from_bytes(datagram[:2], "big"), int.from_bytes(datagram[2:4], "big"))
-    if protocol == _TCP and len(datagram) >= 13:
-        return (*ends, protocol, *ports), length - (datagram[12] >> 4) * 4
-    if protocol != _UDP or len(datagram) < 8:
-        return None
-    if ports[1] != ROCE_PORT:
-        return (*ends, protocol, *ports), length - 8
-    if len(datagram) < 8 + _BTH or datagram[8] in _ROCE_WITHOUT_DATA:
-        return None
-    qpn = int.from_bytes(datagram[13:16], "big")
-    return (*ends, "roce", qpn), length - 8 - _BTH - _ICRC
+@dataclass
+class _Psns:
+    """Those that a sender has used, 256 of them in each number of `pages`."""
+
+    newest: int
+    last_ns: int
+    pages: dict[int, int] = field(default_factory=dict)
+
+    def add(self, psn: int) -> bool:
+        """Whether it is new."""
+        psn = unwrap(psn, self.newest)
+        self.newest = max(self.newest, psn)
+        page, bit = self.pages.get(psn >> 8, 0), 1 << (psn & 255)
+        self.pages[psn >> 8] = page | bit
+        return not page & bit
+
+
+class _Roce:
+    """Payload of RoCEv2 packets, of which each PSN counts once.
+
+    After a silence longer than any time-out the PSNs are those of another connection.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._psns: dict[tuple[Any, ...], _Psns] = {}
+
+    def payload(self, packet: capture.Packet) -> tuple[tuple[Any, ...], int]:
+        for flaw in packet.flaws:
+            if flaw.rule == "offload":
+                raise capture.offloaded(self._path, packet.number, flaw.text)
+        key = (packet.src, packet.dst, "roce", packet.qpn)
+        if packet.opcode in DATAGRAMS:
+            return key, 0 if packet.qpn == MANAGER_QPN else sum(packet.sizes)
+        # Answers have the PSNs of the other end's requests.
+        own = (*key, packet.opcode % MANUFACTURER in _ANSWERS)
+        psns = self._psns.get(own)
+        if psns is None or packet.time_ns - psns.last_ns > SILENCE_NS:
+            psns = self._psns[own] = _Psns(packet.psn, packet.time_ns)
+        psns.last_ns = packet.time_ns
+        return key, sum(size for i, size in enumerate(packet.sizes) if psns.add(packet.psn + i))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from datapath.interop.capture import Deth, Flaw, Packet
+from datapath.interop.capture import Deth, Packet
+from datapath.interop.frames import Flaw
 
 QPN = 1
 _QKEY = 0x80010000

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class Kind(enum.Enum):
@@ -112,13 +112,30 @@ DATAGRAMS = {
 }
 
 CNP = 0x81
+
+# Of extended mode: docs/extended-mode.md.
 MANUFACTURER = 0xC0  # and above
 HELLO = 0xE0
-
+XDH_BYTES = 20
+BUNDLES = {0xE7: HEADER_BYTES["reth"], 0xE8: 4}
+"""Of WRITEs and of SENDs: bytes of the head of each message, which end with its length."""
 EXTENDED_REQUESTS = frozenset(
-    {MANUFACTURER | code for code, row in OPCODES.items() if row.kind in REQUESTS} | {0xE7, 0xE8}
+    {MANUFACTURER | code for code, row in OPCODES.items() if row.kind in REQUESTS} | set(BUNDLES)
 )
-"""Requests of extended mode (docs/extended-mode.md): those of RC, and two kinds of bundles."""
+"""Those of RC, and bundles."""
+
+
+def extended_row(opcode: int) -> Opcode | None:
+    """The row of an RC original, with the headers that its extended form has behind the XDH.
+
+    Each WRITE has a RETH, and no READ response an AETH.
+    """
+    row = OPCODES.get(opcode - MANUFACTURER)
+    if row is not None and row.kind is Kind.WRITE and "reth" not in row.headers:
+        return replace(row, headers=("reth", *row.headers))
+    if row is not None and row.kind is Kind.READ_RESPONSE:
+        return replace(row, headers=())
+    return row
 
 
 def name_of(opcode: int) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from datapath.interop.capture import Atomic, Flaw, Packet, Reth
+from datapath.interop.capture import Atomic, Packet, Reth
+from datapath.interop.frames import Flaw
 from datapath.interop.opcodes import CONFIRMED, Kind, Opcode, Place
 
 _WORD_BYTES = 8  # of an ATOMIC WRITE

@@ -20,7 +20,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection
 
-from datapath.interop.capture import Aeth, Flaw, Packet
+from datapath.interop.capture import Aeth, Packet
+from datapath.interop.frames import Flaw
 from datapath.interop.opcodes import Kind, Opcode, Place
 from datapath.interop.request import Request, judge_again, judge_new, request_of
 

@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datapath.interop.capture import Deth, Flaw, Packet
+from datapath.interop.capture import Deth, Packet
+from datapath.interop.frames import Flaw
 from datapath.interop.manager import QPN as MANAGER_QPN
 from datapath.interop.manager import Manager
 from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS, Kind, Place
@@ -25,6 +26,7 @@ from datapath.interop.stream import SILENCE_NS, Stream
 RULES = {
     "frame": "one unfragmented IP packet without options, don't-fragment set, checksums right or 0",
     "cut": "the whole packet was captured",
+    "offload": "the frame is one packet, as the device has sent it",
     "length": "IP, UDP, headers, payload and pad fit each other",
     "icrc": "the ICRC is right",
     "bth": "transport version 0, default P_Key, reserved bits 0, no AckReq in answers",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import time
@@ -23,8 +24,10 @@ from datapath.interop import capture, trace
 from datapath.interop.opcodes import OPCODES, REQUESTS, Kind
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path as PathSection
+from datapath.lanes.spec import Topology
 from datapath.native.paths import ROOT
 from datapath.verbs.launch import device_environment
+from tests.cli.server import dpctl
 from tests.cli.told import told
 from tests.listening import await_listener
 from tests.waiting import wait_for_words
@@ -34,28 +37,32 @@ REMOTE_ACCESS = 0x62
 
 
 @contextmanager
-def captured(network: NetnsNetwork, folder: Path) -> Iterator[Path]:
-    """Capture RoCE at host 0's port of the middle.
+def captured(network: NetnsNetwork, folder: Path, *, at_host: bool = False) -> Iterator[Path]:
+    """Capture RoCE at host 0's port of the middle, or on host 0.
 
     In immediate mode each packet takes -s bytes of the buffer, whatever its length.
     """
-    hook = network.xdp_hook("middle-forward")
+    host, hook = network.hosts[0], None if at_host else network.xdp_hook("middle-forward")
     path, log = folder / "capture.pcap", folder / "tcpdump.log"
     argv = [
         "tcpdump",
         "-i",
-        hook.netdev,
+        hook.netdev if hook else host.endpoint.netdev,
         "-s",
-        "9100",
+        "9100" if hook else "65535",
         "-B",
-        "16384",
+        "16384" if hook else "131072",
         "--immediate-mode",
         "-U",
         "-w",
         str(path),
     ]
     with log.open("wb") as stderr:
-        process = hook.start([*argv, "udp", "port", "4791"], env={}, stderr=stderr)
+        argv += ["udp", "port", "4791"]
+        if hook:
+            process = hook.start(argv, env={}, stderr=stderr)
+        else:
+            process = host.namespace.in_network(lambda: subprocess.Popen(argv, stderr=stderr))
     wait_for_words(log, "listening on", process)
     yield path
     time.sleep(0.2)  # for what is on its way to tcpdump
@@ -195,28 +202,45 @@ def test_datagrams_of_our_engine_are_right(network: NetnsNetwork, tmp_path: Path
         assert report.coverage[host.endpoint.ipv4]["UD SEND"] == 100
 
 
+@pytest.mark.usefixtures("root")
+def test_captures_of_a_host_that_leaves_work_to_its_device(tmp_path: Path) -> None:
+    """The device finishes checksums, and cuts batches of extended packets.
+
+    As the hint of dpctl trace says, it can be told not to.
+    """
+    with NetnsNetwork(Topology(), "none") as network:
+
+        def conversation(mode: str) -> tuple[Path, dict[str, Any]]:
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder.mkdir()
+            with captured(network, folder, at_host=True) as path:
+                requester, _ = converse(network, folder, "udp", 1024, mode=mode)
+            return path, requester
+
+        report = judge(network, *conversation("standard"), loss=False)
+        assert [str(violation) for violation in report.violations[:10]] == []
+        done = dpctl("trace", conversation("auto")[0])
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "was captured before the device's offload" in done.stderr
+        hint = re.search(r"ethtool -K DEV tx off tx-udp-segmentation off gro off", done.stderr)
+        assert hint
+        for host in network.hosts:
+            host.run(hint[0].replace("DEV", host.endpoint.netdev).split())
+        done = dpctl("trace", conversation("auto")[0], "--refusal", "0x62")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "are of extended mode" in done.stderr
+
+
 def test_dpctl_trace(network: NetnsNetwork, tmp_path: Path) -> None:
     network.set_path(PathSection(), seed=1)
     with captured(network, tmp_path) as path:
         converse(network, tmp_path, "udp", 1024)
-    done = subprocess.run(
-        [str(ROOT / "dpctl"), "trace", str(path), "--format", "json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    done = dpctl("trace", path, "--format", "json")
     # That a refusal is expected has to be told.
     violations = told("trace", done.stdout)
     assert [violation["rule"] for violation in violations] == ["refusal"], violations
     assert done.returncode == 1
-    assert "packets of 1 connections, 1 violations" in done.stderr
-    done = subprocess.run(
-        [str(ROOT / "dpctl"), "trace", str(path), "--refusal", "0x62"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    assert "packets of 1 connection, 1 violation\n" in done.stderr
+    done = dpctl("trace", path, "--refusal", "0x62")
     assert (done.returncode, done.stdout) == (0, "")
     assert f"{network.hosts[0].endpoint.ipv4} sent ACK" in done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from datapath.cli import main
-from datapath.interop import capture, trace
+from datapath.interop import capture, frames, trace
 from tests.interop.scribe import ADDRESSES, Scribe
 
 SEQUENCE, INVALID = 0x60, 0x61
@@ -180,7 +180,7 @@ def with_id(raw: bytes) -> bytes:
     data = bytearray(raw)
     data[18:20] = b"\x12\x34"
     data[24:26] = bytes(2)
-    data[24:26] = (0xFFFF - capture._sum16(bytes(data[14:34]))).to_bytes(2, "big")
+    data[24:26] = (0xFFFF - frames.sum16(bytes(data[14:34]))).to_bytes(2, "big")
     return bytes(data)
 
 

@@ -11,7 +11,7 @@ Members are in base units (bits and bytes, seconds or what the name ends in); nu
     experiments.py   doctor, list, validate, run, show, compare, report, series, clean
     programs.py      ps, top, cc of
     algorithms.py    cc, collective, nccl
-    devices.py       fabric, kernel, vnic, interop, trace, xdp
+    devices.py       fabric, kernel, vnic, interop, trace, flows, xdp
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ DOCUMENTS: Mapping[str, Document] = {
     "doctor": Document(experiments.Finding),
     "fabric accuracy": Document(devices.Accuracy, many=False),
     "fabric wakeup": Document(devices.Wakeup, many=False),
+    "flows": Document(devices.CapturedHost),
     "interop": Document(devices.Cell),
     "kernel install": Document(devices.Kernel),
     "kernel list": Document(devices.Kernel),

@@ -92,6 +92,14 @@ class Violation(TypedDict):
 
 
 @with_config(CLOSED)
+class CapturedHost(TypedDict):
+    """A host of a table that was made of a capture."""
+
+    number: Annotated[int, means("in the table")]
+    address: str
+
+
+@with_config(CLOSED)
 class BpfProgram(TypedDict):
     """A program of a BPF object."""
 
