@@ -229,8 +229,9 @@ def _print_verdict(report: Report, fmt: Format) -> None:
         )
     if report.unmatched:
         print(
-            f"{report.unmatched} of them are judged by their ICRC and headers alone: the capture "
-            "is too short to tell by requests and answers which QPs are connected",
+            f"{report.unmatched} of them are judged by their ICRC and headers alone: requests and "
+            "answers do not tell which QPs are connected, as the capture is too short, or the "
+            "same PSNs pass on several QPs at once",
             file=sys.stderr,
         )
     for sender, counts in sorted(report.coverage.items()):

@@ -3,6 +3,7 @@
 
 files.py, frames.py      pcap and pcapng files, and the IP packets in their frames
 opcodes.py, capture.py   RoCEv2 packets, and the mistakes in each by itself
+pairs.py                 which QPs of a capture are connected
 stream.py, request.py    the rules for one direction of a reliable connection, for one request
 manager.py               the rules for messages of the connection manager
 flows.py                 the flows of a capture as a traffic table

@@ -8,6 +8,7 @@ stream.py.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from datapath.interop.capture import Atomic, Packet, Reth
@@ -54,6 +55,29 @@ class Request:
     def is_confirmed(self) -> bool:
         """Whether its answer is a READ response of no bytes."""
         return self.row.kind in CONFIRMED
+
+
+class Requests:
+    """Those of a stream, by the PSNs that each takes; of those that overlap the newest counts."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._requests: list[Request] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._begins)
+
+    def add(self, request: Request) -> None:
+        covered = slice(
+            bisect_left(self._begins, request.psn), bisect_right(self._begins, request.end)
+        )
+        self._begins[covered] = [request.psn]
+        self._requests[covered] = [request]
+
+    def get(self, psn: int) -> Request | None:
+        at = bisect_right(self._begins, psn)
+        found = self._requests[at - 1] if at else None
+        return found if found is not None and psn <= found.end else None
 
 
 def request_of(packet: Packet, row: Opcode, psn: int, path_mtu: int) -> Request:

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from datapath.interop.capture import Aeth, Packet
 from datapath.interop.frames import Flaw
 from datapath.interop.opcodes import Kind, Opcode, Place
-from datapath.interop.request import Request, judge_again, judge_new, request_of
+from datapath.interop.request import Request, Requests, judge_again, judge_new, request_of
 
 _MODULUS = 1 << 24
 _SIGN = 1 << 23
@@ -87,7 +87,7 @@ class Stream:
         self.refusals, self.lost_refusal = refusals, lost_refusal
         self.retransmissions = self.naks = self.rnrs = 0
         self._known = first_psn is not None
-        self._sent: dict[int, Request] = {}  # by each PSN that a request takes
+        self._sent = Requests()
         self._ends: list[int] = []  # last PSNs of the messages that are there in full
         self._unanswered: list[Request] = []
         # The range of the MSN before the first message seen: from, to.
@@ -158,13 +158,11 @@ class Stream:
         self._went_on = self._copies_since_nak() > 0
         flaws = self._place(request, previous)
         flaws += judge_new(request, packet, previous, self.path_mtu)
-        for psn in range(request.psn, request.end + 1):
-            self._sent[psn] = request
+        self._sent.add(request)
         if request.is_answered:
             self._unanswered.append(request)
         self._next = max(self._next, request.end + 1)
-        while self._prefix in self._sent:
-            there = self._sent[self._prefix]
+        while (there := self._sent.get(self._prefix)) is not None:
             if there.row.ends:
                 self._ends.append(there.end)
             self._prefix = there.end + 1
@@ -275,8 +273,8 @@ class Stream:
 
     def _positive(self, packet: Packet, psn: int) -> list[Flaw]:
         flaws = self._order_of_acks(packet, psn)
-        named = self._sent[psn]
-        if self.cautious and named.is_answered:
+        named = self._sent.get(psn)
+        if self.cautious and named is not None and named.is_answered:
             flaws.append(Flaw("ack-psn", f"ACK with the PSN of a {named.row.name}"))
         self._last_ack = max(psn, self._last_ack or psn)
         self._advance(packet, psn + 1)

@@ -16,11 +16,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from datapath.interop import pairs
 from datapath.interop.capture import Deth, Packet
 from datapath.interop.frames import Flaw
 from datapath.interop.manager import QPN as MANAGER_QPN
 from datapath.interop.manager import Manager
-from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS, Kind, Place
+from datapath.interop.opcodes import HELLO, MANUFACTURER, OPCODES, REQUESTS
+from datapath.interop.pairs import PATH_MTUS, Flow
 from datapath.interop.stream import SILENCE_NS, Stream
 
 RULES = {
@@ -29,7 +31,7 @@ RULES = {
     "offload": "the frame is one packet, as the device has sent it",
     "length": "IP, UDP, headers, payload and pad fit each other",
     "icrc": "the ICRC is right",
-    "bth": "transport version 0, default P_Key, reserved bits 0, no AckReq in answers",
+    "bth": "transport version 0, default PFlow, reserved bits 0, no AckReq in answers",
     "opcode": "the opcode is one of RC or UD, or CNP",
     "connection": "the packet goes to a QP of a known connection, or is a datagram",
     "source-port": "a QP sends from one UDP port",
@@ -62,7 +64,7 @@ RULES = {
     "datagram": "no more payload than the largest path MTU, a reserved byte of 0, and consecutive "
     "PSNs from each QP",
     "cm-message": "what goes to QP 1 is a message of the connection manager, from QP 1 with its "
-    "Q_Key",
+    "QFlow",
     "cm-order": "a REP answers a REQ, an RTU a REP, a DREP a DREQ, a SIDR_REP a SIDR_REQ, of the "
     "same transaction and for its communication id",
     "cm-repeat": "a message that is sent again says the same",
@@ -75,11 +77,7 @@ HELLO_VERSION = 8
 
 _HELLOS_MAX = 12  # docs/extended-mode.md, negotiation
 _HELLO_BYTES = 20
-_PATH_MTU_MAX = 4096
 _RETRY_EXC = 12  # IBV_WC_RETRY_EXC_ERR of infiniband/verbs.h
-
-_Key = tuple[str, str, int]
-"""Of a flow: addresses of sender and receiver, and the QP that it goes to."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class Report:
     coverage: packets by sender's address and opcode name.
     extended: packets of connections in extended mode, of which only headers that all packets
     have and the ICRC were judged.
-    unmatched: packets of which the capture is too short to tell who answers them; judged as those.
+    unmatched: packets of which the capture does not tell who answers them; judged as those.
     """
 
     violations: list[Violation] = field(default_factory=list)
@@ -180,24 +178,30 @@ def check(
     cautious: addresses whose ACKs must not have the PSN of a READ or atomic,
     which rxe would take for its answer.  The standard does not forbid them.
     """
-    found: list[Packet] | None = None
-    if connections is None:
-        packets = found = list(packets)
-        connections = find_connections(found)
-    judge = _Judge(connections, gaps, offers, refusals, cautious)
-    if found is not None:
-        judge.speak = {_key(p) for p in found if p.opcode >= MANUFACTURER and not p.damaged}
-    for packet in packets:
+    if connections is not None:
+        judge = _Judge(connections, gaps, offers, refusals, cautious)
+        for packet in packets:
+            judge.see(packet)
+        return judge.close(None)
+    found = list(packets)
+    matched = pairs.find(found)
+    judge = _Judge(_connections(matched), gaps, offers, refusals, cautious)
+    judge.undecided = matched.undecided
+    judge.speak = {_key(p) for p in found if p.opcode >= MANUFACTURER and not p.damaged}
+    for packet in found:
         judge.see(packet)
-    return judge.close(max((p.time_ns for p in found), default=0) if found is not None else None)
+    return judge.close(max((p.time_ns for p in found), default=0))
 
 
-def _key(packet: Packet) -> _Key:
+def _key(packet: Packet) -> Flow:
     return packet.src, packet.dst, packet.qpn
 
 
 class _Judge:
-    """speak: flows that have packets of extended mode, where that is no violation by itself."""
+    """speak: flows that have packets of extended mode, where that is no violation by itself.
+
+    undecided: addresses between which it cannot be told who answers whom.
+    """
 
     def __init__(
         self,
@@ -209,12 +213,13 @@ class _Judge:
     ) -> None:
         self.report = Report(connections=len(connections))
         self._offers = offers
-        self.speak: set[_Key] = set()
-        self._streams: dict[_Key, tuple[Stream, Stream]] = {}
-        self._back: dict[_Key, _Key] = {}  # the same connection the other way
-        self._strange: dict[_Key, list[Packet]] = defaultdict(list)  # of no known connection
-        self._ports: dict[_Key, int] = {}
-        self._hellos: Counter[_Key] = Counter()
+        self.speak: set[Flow] = set()
+        self.undecided: set[frozenset[str]] = set()
+        self._streams: dict[Flow, tuple[Stream, Stream]] = {}
+        self._back: dict[Flow, Flow] = {}  # the same connection the other way
+        self._strange: dict[Flow, list[Packet]] = defaultdict(list)  # of no known connection
+        self._ports: dict[Flow, int] = {}
+        self._hellos: Counter[Flow] = Counter()
         self._gaps = gaps
         self._refusals = refusals
         self._cautious = cautious
@@ -289,7 +294,7 @@ class _Judge:
         flaws = asks.request(packet) if row.kind in REQUESTS else answers.answer(packet)
         self._tell(packet, flaws)
 
-    def _is_extended(self, key: _Key) -> bool:
+    def _is_extended(self, key: Flow) -> bool:
         """Both ends speak extended mode.  A standard peer never does; it may be offered it."""
         back = self._back.get(key, key)
         return key in self.speak and back in self.speak
@@ -299,14 +304,14 @@ class _Judge:
         qpn, reserved = deth.src_qpn & 0xFFFFFF, deth.src_qpn >> 24
         if reserved:
             yield Flaw("datagram", f"the reserved byte of the DETH is {reserved:#04x}")
-        if len(packet.payload) > _PATH_MTU_MAX:
+        if len(packet.payload) > max(PATH_MTUS):
             yield Flaw("datagram", f"{len(packet.payload)} bytes of payload")
         wanted = self._next_datagram.get((packet.src, qpn), packet.psn)
         if packet.psn != wanted and packet.src not in self._gaps:
             yield Flaw("datagram", f"PSN {packet.psn} of QP {qpn:#x}, {wanted} was next")
         self._next_datagram[packet.src, qpn] = (packet.psn + 1) % (1 << 24)
 
-    def _extended(self, packet: Packet, key: _Key) -> list[Flaw]:
+    def _extended(self, packet: Packet, key: Flow) -> list[Flaw]:
         """A standard peer may be offered extended mode a few times, and is asked nothing else."""
         self._hellos[key] += 1
         self.report.offers += 1
@@ -333,9 +338,10 @@ class _Judge:
 
     def close(self, end_ns: int | None) -> Report:
         """end_ns: of a capture that may end in mid-connection."""
-        for packets in self._strange.values():
+        for (src, dst, _), packets in self._strange.items():
             # Requests and answers tell who is connected, once both were seen.
-            if end_ns is not None and end_ns < packets[0].time_ns + SILENCE_NS:
+            early = end_ns is not None and end_ns < packets[0].time_ns + SILENCE_NS
+            if early or frozenset((src, dst)) in self.undecided:
                 self.report.unmatched += len(packets)
                 continue
             for packet in packets:
@@ -354,38 +360,12 @@ class _Judge:
 
 
 def find_connections(packets: Sequence[Packet]) -> list[Connection]:
-    """The connections of a capture, by the PSNs of requests and of their answers.
+    """The connections of a capture, by the PSNs of requests and of their answers."""
+    return _connections(pairs.find(packets))
 
-    A packet names only the QP that it goes to, so a flow one way has to be
-    matched with one the other way: answers carry PSNs of the requests.
-    """
-    asked: dict[_Key, set[int]] = defaultdict(set)
-    answered: dict[_Key, set[int]] = defaultdict(set)
-    mtus: Counter[_Key] = Counter()
-    for packet in packets:
-        row, key = packet.row, _key(packet)
-        if row is None or packet.deth is not None:
-            continue
-        if row.place in (Place.FIRST, Place.MIDDLE):
-            mtus[key] = max(mtus[key], len(packet.payload))
-        span = 1
-        if row.kind is Kind.READ and packet.reth is not None:
-            span = max(1, packet.reth.length // 256)
-        place = asked if row.kind in REQUESTS else answered
-        place[key].update((packet.psn + i) % (1 << 24) for i in range(min(span, 1 << 16)))
-    flows = sorted({*asked, *answered})
-    scores = []
-    for i, one in enumerate(flows):
-        for two in flows[i + 1 :]:
-            if one[:2] == (two[1], two[0]):
-                score = len(asked[one] & answered[two]) + len(asked[two] & answered[one])
-                scores.append((score, one, two))
-    taken: set[_Key] = set()
-    connections = []
-    for score, one, two in sorted(scores, key=lambda entry: -entry[0]):
-        if score and one not in taken and two not in taken:
-            taken |= {one, two}
-            mtu = max(mtus[one], mtus[two]) or _PATH_MTU_MAX
-            ends = (End(one[0], two[2]), End(two[0], one[2]))
-            connections.append(Connection(ends, mtu))
-    return connections
+
+def _connections(found: pairs.Pairs) -> list[Connection]:
+    return [
+        Connection((End(one[0], two[2]), End(two[0], one[2])), mtu)
+        for one, two, mtu in ((pair.one, pair.two, pair.path_mtu) for pair in found.found)
+    ]

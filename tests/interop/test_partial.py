@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from datapath.cli import main
 from datapath.interop import capture, frames, trace
-from tests.interop.scribe import ADDRESSES, Scribe
+from tests.cli.server import shared
+from tests.cli.told import told
+from tests.interop.scribe import ADDRESSES, UDP, Scribe
+from tests.workloads.traffic.test_rows_file import capture as written
+from tests.xdp.conftest import ipv4, roce
 
 SEQUENCE, INVALID = 0x60, 0x61
 WINDOW = 8  # messages that each side has under way
@@ -170,6 +175,93 @@ def test_a_capture_of_beginnings_of_packets_is_refused_once(
     assert "only the beginning of 10 of 11 RoCEv2 packets" in told.err
     assert "-s 0" in told.err
     assert "violation" not in told.err
+
+
+# ---- who is connected ----
+
+
+CROSSED = {"a": {0x21: 0x12, 0x22: 0x11}, "b": {0x12: 0x21, 0x11: 0x22}}
+"""QPs of A and B -> those that they are connected with."""
+
+
+def test_qps_that_begin_with_one_psn_are_told_apart_by_time(tmp_path: Path) -> None:
+    """They are connected crosswise, and take turns."""
+    talk = Scribe()
+    for turn in range(4):
+        for own, other in CROSSED["a"].items():
+            for psn in range(5 * turn, 5 * turn + 5):
+                talk.a("SEND ONLY", psn, 16, ack=True, qpn=other, edit=from_port(own))
+                talk.b("ACK", psn, msn=psn + 1, qpn=own, edit=from_port(other))
+    found = trace.find_connections(packets(talk, tmp_path))
+    assert {(c.ends[0].qpn, c.ends[1].qpn) for c in found} == set(CROSSED["a"].items())
+    assert trace.check(packets(talk, tmp_path)).violations == []
+
+
+def test_qps_in_step_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each answer may be for either; one of the requests is wrong, and nobody is accused."""
+    talk = Scribe()
+    for psn in range(0, 40, 2):
+        for own, other in CROSSED["a"].items():
+            talk.a("SEND ONLY", psn + (own == 0x21), 16, ack=True, qpn=other)
+            talk.a("SEND ONLY", psn + (own == 0x22), 16, ack=True, qpn=other)
+        for own in CROSSED["a"]:
+            talk.b("ACK", psn + 1, msn=psn + 2, qpn=own)
+        talk.wait(0.1)
+    assert main(["trace", str(talk.write(tmp_path / "capture.pcap"))]) == 0
+    said = capsys.readouterr().err
+    assert "120 packets of 0 connections, 0 violations" in said
+    assert "120 of them are judged by their ICRC and headers alone" in said
+
+
+def from_port(qpn: int) -> Callable[[Any], Any]:
+    def edit(frame: Any) -> Any:
+        frame[UDP].sport = 0xC000 + qpn
+        return frame
+
+    return edit
+
+
+def test_thousands_of_qps(tmp_path: Path) -> None:
+    """Within bounds on memory."""
+    qpns = range(0x100, 0x100 + 3000)
+    frames = []
+    for qpn in qpns:
+        frames.append(ipv4(roce(qpn, 5, bytes(16)), source=0))
+        frames.append(ipv4(roce(0x10000 + qpn, 5, b"\x1f\0\0\1", opcode=0x11), source=1))
+    path = written(tmp_path / "capture.pcap", list(enumerate(frames)))
+    done = shared()("trace", path, memory_bytes=256 * 2**20)
+    assert f"{2 * len(qpns)} packets of {len(qpns)} connections" in done.err
+    assert "judged by their ICRC" not in done.err
+
+
+@pytest.mark.parametrize("piece", [4, 256])
+def test_long_reads_take_no_memory(tmp_path: Path, piece: int) -> None:
+    """PSNs of a READ are no objects; what is no path MTU is none because a packet has its size."""
+    talk = Scribe()
+    talk.a("SEND FIRST", 0, piece)
+    talk.a("SEND LAST", 1, 1, ack=True)
+    talk.b("ACK", 1, msn=1)
+    mtu = piece if piece == 256 else 4096
+    for number in range(16):
+        talk.a("READ REQUEST", 2 + number * (2**31 // mtu), length=2**31, ack=True)
+    path = talk.write(tmp_path / "capture.pcap")
+    done = shared()("trace", path, "--format", "json", memory_bytes=256 * 2**20)
+    rules = [row["rule"] for row in told("trace", done.out)]
+    assert rules == ([] if piece == 256 else ["payload"])
+
+
+@pytest.mark.parametrize("mtu", [256, 1024, 4096])
+def test_reads_tell_the_path_mtu(tmp_path: Path, mtu: int) -> None:
+    """No packet in the middle of a message is there."""
+    talk = Scribe()
+    talk.a("SEND ONLY", 9, 16, ack=True)
+    talk.b("ACK", 9, msn=1)
+    talk.a("READ REQUEST", 10, length=8192, ack=True)
+    number = talk.a("SEND ONLY", 10 + 8192 // mtu, 16, ack=True)
+    assert found(talk, tmp_path) == []
+    assert trace.find_connections(packets(talk, tmp_path))[0].path_mtu == mtu
+    talk.a("SEND ONLY", 10 + 8192 // mtu + 2, 16, ack=True)
+    assert found(talk, tmp_path) == [("psn", number + 1)]
 
 
 # ---- extended mode ----
