@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ _PROGRAM_COLUMNS = ("pid", "program", "devices")
 _FILTER = "udp port 4791"
 _KEPT_BYTES, _HEADER_BYTES = 256, 64  # of each packet in a file, and at least
 _MIDDLE = "middle"
+_STDOUT = Path("-")
 _HOST = re.compile(rf"host\d+|{_MIDDLE}")
 _Run = Annotated[
     int | None,
@@ -125,7 +127,9 @@ def capture(
     host: _Host,
     write: Annotated[
         Path | None,
-        typer.Option("-w", metavar="FILE", help="Write a capture file.", show_default=False),
+        typer.Option(
+            "-w", metavar="FILE", help="Write a capture file; - is stdout.", show_default=False
+        ),
     ] = None,
     count: Annotated[
         int | None,
@@ -168,18 +172,36 @@ def capture(
             file=sys.stderr,
         )
     kept = _kept_bytes(snaplen, write is not None)
-    argv = ["tcpdump", "-Z", "root", "-i", netdev, "-n", "-U", "-s", str(kept), "-w", "-"]
-    argv += ["-c", str(count)] if count else []
-    argv += [only] if only else []
+    tcpdump, wanted = ["tcpdump", "-Z", "root", "-i", netdev], [only] if only else []
+    if write is not None and write != _STDOUT:
+        # What it cannot capture costs no file: -d opens the device and compiles the filter.
+        with Path(os.devnull).open("wb") as nowhere:
+            if status := run_there([*tcpdump, "-d", *wanted], stdout=nowhere):
+                return status
+    tcpdump += ["-n", "-U", "-s", str(kept), "-w", "-", *(["-c", str(count)] if count else [])]
+    status = _captured(functools.partial(run_there, [*tcpdump, *wanted]), write)
+    if write in (None, _STDOUT) and _is_unread():  # which tcpdump takes for an end like others
+        raise BrokenPipeError
+    return status
+
+
+def _captured(run: Callable[..., int], write: Path | None) -> int:
+    """The status of a capture, to a file or to a decoder, or of the decoder if that has failed."""
     with ExitStack() as stack:
         if write is not None:
-            out: IO[bytes] = stack.enter_context(_file(write))
-            return run_there(argv, stdout=out)
+            return run(stdout=None if write == _STDOUT else stack.enter_context(_file(write)))
         reader = stack.enter_context(_decoder())
         assert reader.stdin is not None
         with reader.stdin as pipe:
-            status = run_there(argv, stdout=pipe)
+            status = run(stdout=pipe)
         return status or reader.wait()
+
+
+def _is_unread() -> bool:
+    """Whether standard output is a pipe whose reader has gone."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _kept_bytes(asked: int | None, in_file: bool) -> int:

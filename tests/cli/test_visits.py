@@ -23,7 +23,7 @@ import pytest
 
 from datapath import processes
 from datapath.cli import main, top
-from datapath.interop import capture
+from datapath.interop import capture, files
 from datapath.native import paths
 from tests.cli.test_metrics import fetched, free_port, parsed
 from tests.cli.told import told
@@ -245,13 +245,24 @@ def test_capture_to_a_file(
         assert {packet.opcode & 0xC0 for packet in packets} == {0xC0}
 
 
+def test_a_capture_that_cannot_begin_leaves_the_file(
+    visited: Visited, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "host0.pcap"
+    file.write_text("an older one")
+    run = ["--run", str(visited.pid)]
+    assert main(["capture", *run, "host0", "-w", str(file), "--filter", "udp prt 4791"]) != 0
+    assert "syntax error" in capfd.readouterr().err
+    assert file.read_text() == "an older one"
+
+
 def test_a_file_has_the_headers_or_all(
     visited: Visited, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, run = tmp_path / "host0.pcap", ["--run", str(visited.pid)]
     for options, longest in ((["-s", "0"], 1000), ([], 256), (["-s", "64"], 64)):
         answer(capfd, "capture", *run, "host0", "-w", str(file), "-c", "50", *options)
-        kept = max(len(frame) for frame, *_ in capture.frames(file))
+        kept = max(len(record.data) for record in files.records(file))
         assert kept > longest if options == ["-s", "0"] else kept == longest
     assert main(["capture", *run, "host0", "-w", str(file), "-s", "63"]) == 2
     assert "-s 63 leaves no headers" in capfd.readouterr().err
@@ -331,6 +342,42 @@ def test_programs_of_exec_are_visited(
         lines = answer(capfd, "capture", pid, "-c", "20").splitlines()
         assert len(lines) == 20
         assert all("127.0.0.2" in line and "127.0.0.3" in line for line in lines)
+
+
+def test_a_capture_on_all_devices_is_read(
+    pingpong: list[int], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "capture.pcap"
+    answer(capfd, "capture", str(pingpong[0]), "-w", str(file), "-c", "20", "-s", "0")
+    assert {record.link for record in files.records(file)} == {276}
+    packets = list(capture.read(file))
+    assert len(packets) == 20
+    assert {packet.src for packet in packets} == {"127.0.0.2", "127.0.0.3"}
+
+
+def started(*argv: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "datapath.cli", *argv],
+        env={**os.environ, "PYTHONPATH": str(paths.ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def test_a_capture_in_a_pipe(pingpong: list[int], tmp_path: Path) -> None:
+    """`-w -` has no file but stdout; a reader that goes is told by the exit code."""
+    capturing = started("capture", str(pingpong[0]), "-w", "-", "-c", "20")
+    file = tmp_path / "capture.pcap"
+    file.write_bytes(capturing.communicate(timeout=60)[0])
+    assert len(list(files.records(file))) == 20
+    assert not Path("-").exists()
+    for options in (["-w", "-"], []):
+        if options or shutil.which("tshark") is not None:
+            with started("capture", str(pingpong[0]), *options) as capturing:
+                assert capturing.stdout is not None
+                capturing.stdout.read(10)
+                capturing.stdout.close()
+                assert capturing.wait(60) == 128 + signal.SIGPIPE
 
 
 def test_nothing_to_visit(capfd: pytest.CaptureFixture[str]) -> None:
