@@ -20,6 +20,7 @@ from tests.engine.ladder import (
     failed,
     ok,
     pattern,
+    where,
 )
 
 pytestmark = pytest.mark.san
@@ -426,3 +427,62 @@ def test_requests_that_are_refused_when_posted(world: World) -> None:
     assert [a.post_send(lib.DP_WR_SEND, [one]) for _ in range(5)] == [0] * 4 + [-12]
     assert a.poll() == []
     assert b.poll() == []
+
+
+# ---- faults of this end -------------------------------------------------------------
+
+
+@MODES
+def test_memory_that_goes_before_a_packet_is_sent_again(
+    make_world: MakeWorld, extended: bool
+) -> None:
+    """The request fails in its turn: the one before it, whose answer is lost, is alive."""
+    world, a, b = pair(make_world, extended=extended)
+    source, target = b.host.memory(pattern(8)), b.host.memory(8)
+    into = a.read(8, source)
+    gone = a.host.memory(8)
+    assert not a.post_send(lib.DP_WR_RDMA_WRITE, [gone.sge()], remote=where(target))
+    a.write(b"x", target)
+    read, _, last = a.host.send_all()
+    assert gone.deregister() == 0
+    world.give(b.host, read)
+    b.host.send_all()  # the answer
+    world.give(b.host, last)
+    assert world.run()
+    assert a.poll() == [ok("RDMA_READ"), failed("LOC_PROT_ERR"), failed("WR_FLUSH_ERR")]
+    assert bytes(into) == pattern(8)
+
+
+def test_a_fault_does_not_keep_what_is_before_it_from_being_sent_again(ext: World) -> None:
+    """The fault was found lost first, and the oldest packet was sent last."""
+    a, b = ext.extended_pair()
+    target, gone = b.host.memory(2000), a.host.memory(8)
+    a.write(pattern(2000), target)
+    assert not a.post_send(lib.DP_WR_RDMA_WRITE, [gone.sge()], remote=where(target))
+    a.write(b"x", target)
+    first, *_, last = a.host.send_all()
+    assert gone.deregister() == 0
+    ext.give(b.host, last)
+    give_all(ext, b)
+    sent = []
+    for _ in range(3):  # all lost
+        ext.expire(a)
+        sent.append([packet.psn - first.psn for packet in a.host.send_all()])
+    assert sent == [[0, 1], [0], [1]]
+    assert ext.run()
+    assert a.poll() == [ok("RDMA_WRITE"), failed("LOC_PROT_ERR"), failed("WR_FLUSH_ERR")]
+
+
+@MODES
+def test_memory_that_goes_before_an_answer_comes(make_world: MakeWorld, extended: bool) -> None:
+    """The answer in front of it is lost."""
+    world, a, b = pair(make_world, extended=extended)
+    source = b.host.memory(pattern(8))
+    first, second = a.read(8, source), a.read(8, source)
+    give_all(world, a)
+    _, answer = (p for p in b.host.send_all() if "READ_RESP" in p.name)
+    assert second.deregister() == 0
+    world.give(a.host, answer)
+    assert world.run()
+    assert a.poll() == [ok("RDMA_READ"), failed("LOC_PROT_ERR")]
+    assert bytes(first) == pattern(8)

@@ -434,8 +434,8 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, bool marked, u
 	index = dp_rec_at(rc, p->psn)->wqe;
 	err = dp_place_response(rc, dp_sq(&rc->qp, index), p, p->psn);
 	if (err) {
-		dp_fail_send(&rc->qp, index,
-			     err == -EINVAL ? DP_WC_BAD_RESP_ERR : DP_WC_LOC_PROT_ERR);
+		dp_fail_in_turn(rc, index,
+				err == -EINVAL ? DP_WC_BAD_RESP_ERR : DP_WC_LOC_PROT_ERR);
 		return;
 	}
 	if (p->xdh) {

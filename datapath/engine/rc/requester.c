@@ -258,10 +258,10 @@ int dp_place_response(struct dp_rc *rc, const struct dp_swqe *wqe, const struct 
 				  len);
 }
 
-int dp_local_fault(struct dp_rc *rc)
+int dp_fail_in_turn(struct dp_rc *rc, uint32_t index, enum dp_wc_status status)
 {
-	if (rc->qp.sq_tx == rc->qp.sq_ci)
-		dp_fail_send(&rc->qp, rc->qp.sq_tx, DP_WC_LOC_PROT_ERR);
+	if (index == rc->qp.sq_ci)
+		dp_fail_send(&rc->qp, index, status);
 	return 0;
 }
 

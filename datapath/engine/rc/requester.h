@@ -41,9 +41,9 @@ uint32_t dp_send_limit(const struct dp_rc *);
  * -EFAULT: local memory cannot be reached. */
 int dp_place_response(struct dp_rc *, const struct dp_swqe *, const struct dp_parsed *,
 		      uint32_t psn);
-/* Local memory of request sq_tx could not be read: fails the request once it is the oldest.  Always
- * returns 0. */
-int dp_local_fault(struct dp_rc *);
+/* Request `index` cannot go on: fails it once it is the oldest, for those before it may still succeed.
+ * Always returns 0. */
+int dp_fail_in_turn(struct dp_rc *, uint32_t index, enum dp_wc_status);
 uint64_t dp_ib_timeout_ns(const struct dp_rc *);
 
 /* Time-outs in a row before the peer may count as dead. */

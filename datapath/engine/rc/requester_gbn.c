@@ -113,7 +113,7 @@ int dp_std_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	ack_req = wants_ack(rc, wqe, r->snd_nxt);
 	if (dp_build_request(rc, wqe, r->snd_nxt, n, ack_req, pkt, now))
-		return dp_local_fault(rc);
+		return dp_fail_in_turn(rc, rc->qp.sq_tx, DP_WC_LOC_PROT_ERR);
 	if (!dp_is_answered(wqe->opcode))
 		rc->qp.stats.tx_bytes += dp_payload_of(rc, wqe, r->snd_nxt);
 	account(rc, wqe, n, ack_req, now);

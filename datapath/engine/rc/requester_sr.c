@@ -110,13 +110,15 @@ static uint32_t copied(const struct dp_rc *rc, uint32_t psn)
 	return n;
 }
 
-static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+/* Builds the packet of a lost PSN again.  1, 0: it may not leave now, or an error. */
+static int copy(struct dp_rc *rc, uint32_t psn, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
-	uint32_t psn = next_lost(rc), n = copied(rc, psn), index, bytes = 0, i;
+	uint32_t n = copied(rc, psn), index, bytes = 0, i;
 	struct dp_rec *rec = dp_rec_at(rc, psn);
 	bool read, response = rec->response, ack_req;
 	uint16_t len;
+	int err;
 
 	for (i = 0; i < n; i++)
 		bytes += dp_rec_at(rc, dp_psn_add(psn, i))->len;
@@ -124,21 +126,20 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 				 dp_flow_allows(rc->flow, bytes, now)))
 		return 0;
 	ack_req = rc->req.forced || !rc->flow->thinning.level;
-	rc->req.forced = false;
 	dp_path_choose(rc);
 	/* taken in turn, a lost packet takes another path than before */
 	if (rc->req.path == rec->path && dp_flow_next_path(rc->flow) < 0)
 		dp_path_choose(rc);
 	index = rec->wqe;
+	err = dp_build_request(rc, dp_sq(&rc->qp, index), psn, n, ack_req, pkt, now);
+	if (err)
+		return err;
+	rc->req.forced = false;
 	read = dp_sq(&rc->qp, index)->opcode == DP_WR_RDMA_READ;
 	for (i = 0; i < n; i++) {
 		len = dp_rec_at(rc, dp_psn_add(psn, i))->len;
 		dp_rec_remove(b, &b->lost, dp_rec_slot(rc, dp_psn_add(psn, i)));
 		record_sent(rc, dp_psn_add(psn, i), index, len, response, now);
-	}
-	if (dp_build_request(rc, dp_sq(&rc->qp, index), psn, n, ack_req, pkt, now)) {
-		dp_fail_send(&rc->qp, index, DP_WC_LOC_PROT_ERR);
-		return 0;
 	}
 	dp_flow_sent(rc->flow, bytes, now);
 	if (!response)
@@ -151,6 +152,33 @@ static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	dp_sq(&rc->qp, index)->packets++;
 	dp_sq(&rc->qp, index)->resent++;
 	return 1;
+}
+
+/* The first lost packet of a request before `index`, or DP_NIL. */
+static uint32_t lost_before(const struct dp_rc *rc, uint32_t index)
+{
+	const struct dp_tx_block *b = rc->req.block;
+	uint32_t i = b->lost.head;
+
+	while (i != DP_NIL && (int32_t)(dp_rec(b, i)->wqe - index) >= 0)
+		i = dp_rec(b, i)->next;
+	return i;
+}
+
+/* A request whose memory is gone keeps none of those before it waiting. */
+static int resend(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
+{
+	uint32_t psn = next_lost(rc), index, before;
+	int n;
+
+	while ((n = copy(rc, psn, pkt, now)) < 0) {
+		index = dp_rec_at(rc, psn)->wqe;
+		before = lost_before(rc, index);
+		if (before == DP_NIL)
+			return dp_fail_in_turn(rc, index, DP_WC_LOC_PROT_ERR);
+		psn = dp_rec_psn(rc, before);
+	}
+	return n;
 }
 
 /* How many PSNs of the request may be sent now: one, or a chunk of a READ. */
@@ -258,7 +286,7 @@ static int send_bundle(struct dp_rc *rc, struct dp_packet *pkt, bool *timed, uin
 	} while (rc->qp.sq_tx != dp_send_limit(rc) && dp_bundle_takes(rc, &b, wqe) &&
 		 allowance(rc, wqe, now) && dp_tx_pages_get(rc, 1));
 	if (!b.parts)
-		return dp_local_fault(rc);
+		return dp_fail_in_turn(rc, rc->qp.sq_tx, DP_WC_LOC_PROT_ERR);
 	dp_build_bundle_end(rc, b.parts, pkt, now);
 	rc->qp.stats.tx_packets++;
 	return 1;
@@ -303,7 +331,7 @@ static int send_new(struct dp_rc *rc, struct dp_packet *pkt, bool *timed, uint64
 	if (bundles(rc, wqe))
 		return send_bundle(rc, pkt, timed, now);
 	if (dp_build_request(rc, wqe, r->snd_nxt, n, wants_ack(rc, wqe, n), pkt, now))
-		return dp_local_fault(rc);
+		return dp_fail_in_turn(rc, rc->qp.sq_tx, DP_WC_LOC_PROT_ERR);
 	account(rc, wqe, n, pkt, now);
 	if (!*timed)
 		*timed = dp_ext_time_sent(rc, dp_is_answered(wqe->opcode), now);
