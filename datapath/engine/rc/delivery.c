@@ -99,6 +99,7 @@ static bool deliver_cumulative(struct dp_rc *rc, uint32_t upto, struct delivery 
 	struct dp_requester *r = &rc->req;
 	bool news;
 
+	dp_rnr_passed(rc, upto);
 	if (dp_psn_diff(r->cum, r->snd_una) < 0)
 		r->cum = r->snd_una;
 	news = dp_psn_diff(r->cum, upto) < 0;
@@ -264,7 +265,6 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	r->probes = 0;
 	r->forced = false;
 	r->progress_ns = now;
-	r->rnr_left = rc->qp.attr.rnr_retry;
 	rc->flow->delivered_bytes += d->bytes;
 	rate_sample(rc, &d->newest, &ack, now);
 	ack.marked_bytes = (double)(marked_bytes < d->bytes ? marked_bytes : d->bytes);
@@ -319,13 +319,16 @@ static bool is_fatal(uint8_t syndrome)
 	       (syndrome & DP_AETH_VALUE_MASK) != DP_NAK_PSN_SEQUENCE;
 }
 
-static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrome, uint64_t now)
+/* sent_ns: when the copy that the NAK refuses was sent, or later. */
+static void refused(struct dp_rc *rc, const struct dp_parsed *p, uint8_t syndrome, uint64_t sent_ns,
+		    uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
 	unsigned path;
 
 	if ((syndrome & DP_AETH_TYPE_MASK) == DP_AETH_RNR_NAK) {
-		if (!dp_is_outstanding(rc, p->psn, false) || !dp_rnr_wait(rc, syndrome, now))
+		if (!dp_is_outstanding(rc, p->psn, false) ||
+		    !dp_rnr_wait(rc, p->psn, syndrome, sent_ns, now))
 			return;
 		/* the peer drops the packets behind it as well */
 		for (path = 0; path < b->paths; path++)
@@ -394,7 +397,7 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	delivered(rc, &d, marked, now);
 	if (nak && r->block)
-		refused(rc, p, syndrome, now);
+		refused(rc, p, syndrome, d.echoed ? d.echo_ns : now, now);
 }
 
 void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_xdh *xdh,

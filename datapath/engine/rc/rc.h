@@ -76,7 +76,8 @@ struct dp_requester {
 	uint32_t post_psn; /* first PSN of the request that is posted next */
 	uint32_t post_rq_seq;
 	uint32_t since_ack_req;
-	uint8_t retry_left, rnr_left;
+	uint8_t retry_left;
+	uint8_t rnr_naks; /* of one PSN in a row, each of which began a wait */
 	bool implied_nak; /* a READ was asked for again, and there was no progress since */
 	uint8_t path;	  /* extended mode: path of the packet that is being built */
 	uint8_t probes;	  /* sent since an acknowledgement came */
@@ -93,6 +94,8 @@ struct dp_requester {
  * wait. */
 struct dp_sender {
 	struct dp_flow flow;
+	uint32_t rnr_psn;     /* of the last RNR NAK that began a wait */
+	uint64_t rnr_over_ns; /* when that wait was to end; 0: there was none */
 	/* extended mode */
 	struct dp_reordering reordering;
 	uint64_t tlp_ns, reorder_ns; /* when to probe, when a packet counts as lost; 0: off */

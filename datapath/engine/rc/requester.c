@@ -16,7 +16,6 @@ void dp_requester_start(struct dp_rc *rc, uint64_t now)
 	r->snd_una = r->snd_nxt = r->snd_max = r->post_psn = r->cum = psn;
 	r->segment = rc->qp.attr.path_mtu;
 	r->retry_left = rc->qp.attr.retry_cnt;
-	r->rnr_left = rc->qp.attr.rnr_retry;
 	r->progress_ns = now;
 }
 
@@ -276,22 +275,36 @@ static const uint16_t rnr_timer[32] = { 0,    1,    2,	  3,	 4,	6,     8,     12
 					256,  384,  512,  768,	 1024,	1536,  2048,  3072,
 					4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
 
-/* The peer has no receive posted.  False: the QP has waited often enough. */
-bool dp_rnr_wait(struct dp_rc *rc, uint8_t syndrome, uint64_t now)
+void dp_rnr_passed(struct dp_rc *rc, uint32_t psn)
+{
+	if (dp_psn_diff(psn, rc->sender->rnr_psn) > 0)
+		rc->req.rnr_naks = 0;
+}
+
+/* Whether an RNR NAK refuses a copy that was sent before the last wait ended: that wait was for it
+ * as well. */
+static bool has_waited(const struct dp_rc *rc, uint32_t psn, uint64_t sent_ns)
+{
+	return dp_psn_diff(psn, rc->sender->rnr_psn) <= 0 &&
+	       (rc->req.rnr_until_ns || sent_ns < rc->sender->rnr_over_ns);
+}
+
+bool dp_rnr_wait(struct dp_rc *rc, uint32_t psn, uint8_t syndrome, uint64_t sent_ns, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
 	uint8_t code = syndrome & DP_AETH_VALUE_MASK;
 
 	rc->sender->stats.rnr_rx++;
-	if (rc->qp.attr.rnr_retry != 7) {
-		if (!r->rnr_left) {
-			dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RNR_RETRY_EXC_ERR);
-			return false;
-		}
-		r->rnr_left--;
+	if (has_waited(rc, psn, sent_ns))
+		return false;
+	if (rc->qp.attr.rnr_retry != 7 && r->rnr_naks++ >= rc->qp.attr.rnr_retry) {
+		dp_fail_send(&rc->qp, rc->qp.sq_ci, DP_WC_RNR_RETRY_EXC_ERR);
+		return false;
 	}
 	r->rnr_until_ns = now + 10000ull * (code ? rnr_timer[code] : 65536);
 	r->progress_ns = r->rnr_until_ns;
+	rc->sender->rnr_psn = psn;
+	rc->sender->rnr_over_ns = r->rnr_until_ns;
 	return true;
 }
 

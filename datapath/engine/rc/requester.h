@@ -52,7 +52,11 @@ static inline uint32_t dp_tries(const struct dp_rc *rc)
 	return DP_TRIES * (rc->qp.attr.retry_cnt + 1u);
 }
 
-bool dp_rnr_wait(struct dp_rc *, uint8_t syndrome, uint64_t now);
+/* An RNR NAK has come for PSN `psn`: the peer had no receive posted.  sent_ns: when the copy that it
+ * refuses was sent, or later.  True: a wait begins. */
+bool dp_rnr_wait(struct dp_rc *, uint32_t psn, uint8_t syndrome, uint64_t sent_ns, uint64_t now);
+/* The peer expects PSN `psn`, or a later one. */
+void dp_rnr_passed(struct dp_rc *, uint32_t psn);
 enum dp_wc_status dp_nak_status(uint8_t syndrome);
 
 /* Standard mode: go-back-N. */

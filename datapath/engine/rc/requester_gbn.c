@@ -191,7 +191,6 @@ static void progress(struct dp_rc *rc, const struct dp_parsed *p, uint32_t una, 
 	if (rc->flow->timed_ns && dp_psn_diff(rc->flow->timed_psn, una) < 0)
 		time_answer(rc, p, &ack, now);
 	r->retry_left = rc->qp.attr.retry_cnt;
-	r->rnr_left = rc->qp.attr.rnr_retry;
 	r->implied_nak = false;
 	r->backoff = 0;
 	restart_timer(rc, now);
@@ -221,6 +220,7 @@ static bool acknowledged(struct dp_rc *rc, const struct dp_parsed *p, uint32_t u
 	bool passed = false;
 	struct dp_swqe *wqe;
 
+	dp_rnr_passed(rc, upto);
 	for (i = rc->qp.sq_ci; i != rc->qp.sq_pi; i++) {
 		wqe = dp_sq(&rc->qp, i);
 		if (dp_psn_diff(upto, wqe->first_psn) <= 0)
@@ -269,7 +269,7 @@ void dp_std_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	acknowledged(rc, p, p->psn, now);
 	if (type == DP_AETH_RNR_NAK) {
-		if (dp_rnr_wait(rc, syndrome, now)) {
+		if (dp_rnr_wait(rc, p->psn, syndrome, now, now)) {
 			go_back(rc, now, false);
 			r->timer_ns = 0;
 		}
