@@ -32,30 +32,24 @@ uint32_t dp_read_psns(uint32_t len, uint32_t segment)
 	return len ? (len + segment - 1) / segment : 1;
 }
 
-static uint32_t accepted_count(const struct dp_rc *rc)
-{
-	uint32_t n = rc->resp.n_accepted, max = rc->resp.accepted_room;
-
-	return n < max ? n : max;
-}
-
 /* Makes room for the records of so many requests; those that are there stay. */
 static bool make_room(struct dp_rc *rc, uint8_t room)
 {
 	struct dp_responder *r = &rc->resp;
-	uint32_t i, last = r->n_accepted - 1;
+	uint32_t i, held = r->accepted_room;
 	struct dp_accepted *ring;
 
-	if (room <= r->accepted_room)
+	if (room <= held)
 		return true;
 	ring = calloc(room, sizeof(*ring));
 	if (!ring)
 		return false;
-	for (i = 0; i < accepted_count(rc); i++)
-		ring[(last - i) % room] = r->accepted[(last - i) % r->accepted_room];
+	for (i = 0; i < held; i++) /* the oldest first */
+		ring[i] = r->accepted[(r->accepted_next + i) % held];
 	free(r->accepted);
 	r->accepted = ring;
 	r->accepted_room = room;
+	r->accepted_next = (uint8_t)held;
 	return true;
 }
 
@@ -134,17 +128,18 @@ static bool continues(const struct dp_accepted *e, const struct dp_accepted *rea
 static void accept(struct dp_rc *rc, const struct dp_accepted *new)
 {
 	struct dp_responder *r = &rc->resp;
-	uint32_t max = rc->resp.accepted_room;
-	struct dp_accepted *last = &r->accepted[(r->n_accepted - 1) % max];
+	uint32_t room = r->accepted_room, next = r->accepted_next;
+	struct dp_accepted *last = &r->accepted[(next + room - 1) % room];
 	uint64_t psns = new->at - last->at, bytes = psns *new->segment;
 
-	if (!new->atomic && r->n_accepted &&new->at >= last->at &&psns <= last->n_psn &&bytes <=
+	if (!new->atomic && last->n_psn &&new->at >= last->at &&psns <= last->n_psn &&bytes <=
 				    last->len &&continues(last, new, bytes)) {
 		last->n_psn = psns + new->n_psn;
 		last->len = bytes + new->len;
 		return;
 	}
-	r->accepted[r->n_accepted++ % max] = *new;
+	r->accepted[next] = *new;
+	r->accepted_next = (uint8_t)((next + 1) % room);
 }
 
 static struct dp_accepted read_as_accepted(const struct dp_rc *rc, const struct dp_held *h,
@@ -173,7 +168,7 @@ static bool was_accepted(const struct dp_rc *rc, const struct dp_accepted *read)
 {
 	uint32_t i;
 
-	for (i = 0; i < accepted_count(rc); i++)
+	for (i = 0; i < rc->resp.accepted_room; i++)
 		if (covers(&rc->resp.accepted[i], read))
 			return true;
 	return false;
@@ -349,7 +344,7 @@ static void replay_once(struct dp_rc *rc, const struct dp_held *h, uint32_t psn,
 	uint64_t at = unwrapped(&rc->resp, psn);
 	uint32_t i;
 
-	for (i = 0; i < accepted_count(rc); i++)
+	for (i = 0; i < rc->resp.accepted_room; i++)
 		if (e[i].atomic && e[i].at == at) {
 			answer_once(rc, &e[i], h, psn, extended);
 			return;

@@ -29,8 +29,8 @@ struct dp_answers {
 /* A READ or atomic that was accepted, kept in case the requester asks again (the
  * responder resources of IBTA vol. 1, 9.7.7.2). */
 struct dp_accepted {
-	uint64_t at; /* its first PSN, as a 64-bit number that does not wrap */
-	uint64_t n_psn;
+	uint64_t at;	  /* its first PSN, as a 64-bit number that does not wrap */
+	uint64_t n_psn;	  /* 0: the record is empty */
 	uint64_t va, len; /* READ */
 	uint64_t value;	  /* atomic: the result */
 	uint64_t start;	  /* extended READ: address of the message's first byte */

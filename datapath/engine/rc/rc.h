@@ -135,13 +135,12 @@ struct dp_responder {
 	struct dp_answers *answers;
 	uint64_t expected;	      /* epsn, as a 64-bit number that does not wrap */
 	struct dp_accepted *accepted; /* ring of the newest requests; NULL: there was none yet */
-	uint32_t n_accepted;	      /* accepted since the connection began */
-	uint8_t replies;	      /* extended mode: messages that the program replied to,
-				       * on balance */
-	bool reply_due;		      /* ...and no request was sent since the last message */
-	bool cnp_due;
 	uint8_t accepted_room; /* of the ring: the largest max_dest_rd_atomic since it was made */
-	uint64_t cnp_ns;       /* when the last CNP became due; 0: none did */
+	uint8_t accepted_next; /* entry of the ring that is written next: empty, or the oldest */
+	uint8_t replies;       /* extended mode: messages that the program replied to, on balance */
+	bool reply_due;	       /* ...and no request was sent since the last message */
+	bool cnp_due;
+	uint64_t cnp_ns; /* when the last CNP became due; 0: none did */
 };
 
 struct dp_rc {
