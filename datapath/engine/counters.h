@@ -47,7 +47,7 @@ struct dp_qp_stats {
 #define DP_ENGINE_COUNTERS(X)                                                                      \
 	X(rx_packets)                                                                              \
 	X(tx_packets)                                                                              \
-	X(drop_malformed) /* truncated, bad version, pad, length */                                \
+	X(drop_malformed) /* truncated, bad version, pad, length, reserved syndrome */             \
 	X(drop_icrc)                                                                               \
 	X(drop_unknown_qp)                                                                         \
 	X(drop_foreign_addr) /* source or destination address is not that of the QP */             \

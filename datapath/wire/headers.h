@@ -266,6 +266,13 @@ enum dp_nak {
 	DP_NAK_INVALID_RD = 4,
 };
 
+/* Whether the syndrome has a meaning; the others are reserved. */
+static inline bool dp_syndrome_known(uint8_t syndrome)
+{
+	return syndrome <= (DP_AETH_RNR_NAK | DP_AETH_VALUE_MASK) ||
+	       (syndrome >= DP_AETH_NAK && syndrome <= (DP_AETH_NAK | DP_NAK_INVALID_RD));
+}
+
 static inline uint8_t dp_aeth_syndrome(const uint8_t *h)
 {
 	return h[0];

@@ -150,6 +150,8 @@ int dp_packet_parse(const struct dp_packet *pkt, struct dp_parsed *out)
 	out->handed_on = pkt->flags & DP_PKT_HANDED_ON;
 	out->arrived_ns = pkt->arrived_ns > pkt->late_ns ? pkt->arrived_ns - pkt->late_ns : 0;
 	find_headers(bth, out);
+	if (out->aeth && !dp_syndrome_known(dp_aeth_syndrome(out->aeth)))
+		return -EBADMSG;
 	find_payload(pkt, (uint32_t)hdr_len, (uint32_t)len, out);
 	return 0;
 }

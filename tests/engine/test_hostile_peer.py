@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from datapath.native import lib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import (
@@ -300,3 +301,27 @@ def test_a_forged_offer_in_the_name_of_a_standard_peer(make_world: MakeWorld) ->
     assert (a.state, b.state) == ("ERR", "RTS")
     assert bytes(memory) == bytes(8)
     assert b.host.stats()["drop_unknown_opcode"] > 0
+
+
+# ---- acknowledgements ---------------------------------------------------------------
+
+
+@MODES
+@pytest.mark.parametrize("syndrome", [0x40, 0x5F, 0x65, 0x7F, 0x80, 0xE1])
+def test_a_reserved_syndrome_says_nothing(
+    make_world: MakeWorld, extended: bool, syndrome: int
+) -> None:
+    world, a, b = pair(make_world, extended=extended)
+    b.recv(8)
+    a.send(b"x" * 8)
+    (request,) = a.host.send_all()
+    opcode, behind = (lib.DP_OP_ACK | lib.DP_OP_EXT, 28) if extended else (lib.DP_OP_ACK, 0)
+    headers = forge.aeth(syndrome, 1) + bytes(behind)
+    assert world.give(a.host, forge.packet(b, opcode, request.psn, headers)) < 0
+    assert a.host.stats()["drop_malformed"] == 1
+    assert (a.state, a.poll()) == ("RTS", [])
+    world.silent(a)
+    world.give(b.host, request)
+    assert world.run()
+    assert a.poll() == [ok("SEND")]
+    assert a.stats()["retransmits"] == 0

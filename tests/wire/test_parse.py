@@ -47,6 +47,17 @@ def test_payload_on_an_opcode_without(opcode: int) -> None:
     assert packet(padded).parse()[0] == -errno.EBADMSG
 
 
+@pytest.mark.parametrize("opcode", [0x0D, 0x11, 0x12, 0xD1])
+def test_the_syndrome_has_a_meaning(opcode: int) -> None:
+    behind = bytes(lib.dp_opcodes[opcode].hdr_len - 13) + ICRC
+    taken = []
+    for syndrome in range(256):
+        status, _ = packet(bth(opcode) + bytes([syndrome]) + behind).parse()
+        assert status in (0, -errno.EBADMSG)
+        taken += [syndrome] if status == 0 else []
+    assert taken == [*range(0x40), *range(0x60, 0x65)]  # ACK, RNR NAK; NAK
+
+
 def test_hello() -> None:
     owned = packet(
         bth(0xE0) + bytes.fromhex("03 020000 00000000 00000017 1000 0000 00000000") + ICRC
