@@ -330,6 +330,15 @@ static bool mtu_valid(uint32_t mtu, uint32_t max)
 	return mtu >= 256 && mtu <= max && !(mtu & (mtu - 1));
 }
 
+static bool holds_answered(const struct dp_qp *qp)
+{
+	uint32_t i = qp->sq_ci;
+
+	while (i != qp->sq_pi && !dp_is_answered(dp_sq(qp, i)->opcode))
+		i++;
+	return i != qp->sq_pi;
+}
+
 static bool values_valid(const struct dp_qp *qp, const struct dp_qp_attr *a, uint32_t mask)
 {
 	if (mask & DP_QP_PATH_MTU && !mtu_valid(a->path_mtu, qp->engine->cfg.path_mtu_max))
@@ -344,7 +353,8 @@ static bool values_valid(const struct dp_qp *qp, const struct dp_qp_attr *a, uin
 		return false;
 	if (mask & DP_QP_MIN_RNR_TIMER && a->min_rnr_timer > 31)
 		return false;
-	if (mask & DP_QP_MAX_QP_RD_ATOMIC && a->max_rd_atomic > DP_RD_ATOMIC_MAX)
+	if (mask & DP_QP_MAX_QP_RD_ATOMIC &&
+	    (a->max_rd_atomic > DP_RD_ATOMIC_MAX || (!a->max_rd_atomic && holds_answered(qp))))
 		return false;
 	return !(mask & DP_QP_MAX_DEST_RD_ATOMIC) || a->max_dest_rd_atomic <= DP_RD_ATOMIC_MAX;
 }

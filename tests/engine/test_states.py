@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from typing import Any
 
@@ -295,6 +296,21 @@ def test_sqd_finishes_what_was_begun_and_starts_nothing(
     assert world.run(limit_ns=10 * S)
     assert a.poll() == [ok("RDMA_WRITE", wr_id=2), ok("RDMA_WRITE", wr_id=3)]
     assert "SQ_DRAINED" not in a.host.events()
+
+
+def test_a_read_that_is_queued_may_be_sent(world: World) -> None:
+    """Where the limit is zero, none may be posted; so it may not become zero behind one."""
+    a, b = world.pair()
+    source = b.host.memory(b"12345678")
+    assert a.to(lib.DP_QPS_SQD) == 0
+    into = a.read(8, source)
+    assert a.modify(lib.DP_QP_MAX_QP_RD_ATOMIC, max_rd_atomic=0) == -errno.EINVAL
+    assert a.modify(lib.DP_QP_MAX_QP_RD_ATOMIC, max_rd_atomic=1) == 0
+    assert a.to(lib.DP_QPS_RTS) == 0
+    assert world.run()
+    assert bytes(into) == b"12345678"
+    assert a.to(lib.DP_QPS_SQD) == 0
+    assert a.modify(lib.DP_QP_MAX_QP_RD_ATOMIC, max_rd_atomic=0) == 0
 
 
 @MODES
