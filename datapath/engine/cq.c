@@ -142,6 +142,8 @@ void dp_cq_moderate(struct dp_cq *cq, uint16_t count, uint16_t period_us)
 
 void dp_cq_push(struct dp_cq *cq, const struct dp_wc *wc, bool solicited)
 {
+	if (cq->head == cq->tail)
+		cq->overrun = false;
 	if (is_full(cq)) {
 		if (!cq->overrun)
 			dp_raise(cq->engine, &cq->event, DP_EVENT_CQ_OVERRUN);

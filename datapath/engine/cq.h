@@ -13,7 +13,8 @@ struct dp_cq {
 	struct dp_wc *ring;
 	uint32_t mask, entries, head, tail;
 	uint32_t users;
-	bool armed, armed_solicited, overrun;
+	bool armed, armed_solicited;
+	bool overrun;			       /* told, and not emptied since */
 	uint16_t event_count, event_period_us; /* dp_cq_moderate() */
 	uint32_t pending;		       /* completions that the next event will tell of */
 	struct dp_timer timer;		       /* when that event can wait no longer */

@@ -45,6 +45,20 @@ def test_overrun_is_told_and_does_no_damage(world: World) -> None:
     assert lib.dp_cq_poll(a.send_cq, 64, out) <= entries
 
 
+def test_each_overrun_is_told_once(world: World) -> None:
+    a, b = world.pair(cq_entries=4)
+    target = b.host.memory(8)
+    for _ in range(2):
+        for _ in range(6):
+            a.write(b"x", target)
+        world.settle()
+        assert a.host.events() == ["CQ_OVERRUN"]
+        a.write(b"x", target)
+        world.settle()
+        assert a.host.events() == []
+        assert len(a.poll()) == 4
+
+
 def test_resize(world: World) -> None:
     a, b = world.pair(cq_entries=4)
     messages(world, a, b, 3)
