@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The saved result of an atomic is not another request's, once PSNs have come round."""
+"""Saved results of atomics: what keeps them, and that they are not taken for another request's."""
 
 from __future__ import annotations
 
+from datapath.native import lib
 from tests.clib import testlib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import Packet, ok
-from tests.engine.test_errors import MODES
+from tests.engine.test_errors import MODES, give_all, pair
 
 PSNS = 1 << 24
 
@@ -39,3 +40,27 @@ def test_an_atomic_is_not_replayed_after_its_psn_has_come_round(
     world.give(b.host, bare(replay))
     assert [p.name for p in b.host.send_all() if "ATOMIC" in p.name] == []
     assert b.state == "RTS"
+
+
+@MODES
+def test_results_stay_when_there_is_room_for_more(make_world: MakeWorld, extended: bool) -> None:
+    world, a, b = pair(make_world, extended=extended, rd_atomic=3)
+    word = b.host.memory(bytes(8))
+
+    def executed() -> Packet:
+        a.faa(word, 1)
+        (request,) = give_all(world, a)
+        world.settle()
+        return request
+
+    requests = [executed() for _ in range(4)]  # the first result is gone
+    assert b.to(lib.DP_QPS_SQD) == 0
+    assert b.modify(lib.DP_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic=5) == 0
+    requests += [executed() for _ in range(2)]
+    answers = []
+    for request in requests:
+        world.give(b.host, request)
+        answers += [(p.psn, p.data[-12:-4]) for p in b.host.send_all() if "ATOMIC" in p.name]
+    saved = [(r.psn, value.to_bytes(8, "big")) for value, r in enumerate(requests)]
+    assert answers == saved[1:]
+    assert bytes(word) == (6).to_bytes(8, "little")
