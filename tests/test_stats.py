@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -184,10 +186,12 @@ def test_the_rank_sum_test_counts_every_order(values: list[float], baseline: lis
 
 def test_sides_that_do_not_overlap_have_the_least_probability() -> None:
     """What decides whether there are enough runs, and what judges them, is one rule."""
-    for n, m in ((4, 4), (6, 6), (6, 9), (12, 12), (stats.EXACT_MOST, stats.EXACT_MOST), (20, 200)):
+    exact = ((4, 4), (6, 6), (6, 9), (12, 12), (stats.EXACT_MOST, stats.EXACT_MOST), (20, 200))
+    for n, m in (*exact, (6, 5_000), (stats.EXACT_MOST, 1_000), (40, 40)):
         low, high = list(range(n)), list(range(n, n + m))
         for sides in ((low, high), (high, low)):
-            assert stats.rank_sum_p(*sides) == pytest.approx(stats.least_rank_sum_p(n, m))
+            least = stats.least_rank_sum_p(*map(len, sides))
+            assert stats.rank_sum_p(*sides) == pytest.approx(least)
 
 
 def test_the_rank_sum_test_of_nothing_shows_nothing() -> None:
@@ -196,12 +200,13 @@ def test_the_rank_sum_test_of_nothing_shows_nothing() -> None:
 
 @pytest.mark.parametrize("digits", [0, 9])
 def test_the_rank_sum_test_of_many_values_is_that_of_scipy(digits: int) -> None:
-    """With ties and without, on both sides of the number from which it is not exact."""
+    """With ties and without, on both sides of the numbers from which it is not exact."""
     rng = np.random.default_rng(4)
-    for n in (stats.EXACT_MOST, stats.EXACT_MOST + 1, 200):
-        values, baseline = rng.normal(5, 2, n).round(digits), rng.normal(5.5, 2, n).round(digits)
+    most = stats.EXACT_MOST
+    for n, m in ((most, most), (most + 1, most + 1), (200, 200), (most, 5_000), (5_000, most)):
+        values, baseline = rng.normal(5, 2, n).round(digits), rng.normal(5.5, 2, m).round(digits)
         expected = scipy.stats.mannwhitneyu(values, baseline, method="asymptotic").pvalue
-        exact = n == stats.EXACT_MOST
+        exact = n == m == most
         assert stats.rank_sum_p(values, baseline) == pytest.approx(
             expected, rel=0.05 if exact else 1e-9
         )
@@ -216,6 +221,21 @@ def test_a_difference_of_medians_has_an_interval_where_a_ratio_has_none() -> Non
     assert 480 <= difference.lo < 502.5 < difference.hi <= 520
     assert math.isnan(stats.median_difference([1.0], none, generator()).lo)
     assert math.isnan(stats.median_difference([], none, generator()).median)
+
+
+@pytest.mark.parametrize("statistic", [stats.median_ratio, stats.median_difference])
+def test_resamples_of_many_values_take_bounded_memory(
+    statistic: Callable[..., stats.Estimate],
+) -> None:
+    """Resamples of 2,000 values drawn at once would take 160 MB, and their places as much."""
+    values = np.random.default_rng(6).normal(10, 1, 2_000)
+    tracemalloc.start()
+    try:
+        statistic(values, values + 1, generator())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 64 * 2**20
 
 
 def test_holm_allows_for_all_comparisons() -> None:
