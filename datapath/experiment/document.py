@@ -334,6 +334,9 @@ class _Reader:
                 why = f"{node.value!r} is no {str(node.tag).rpartition(':')[2]}"
             self._wrong(node, path, f"cannot be read: {why}")
             return None
+        if isinstance(value, bytes):
+            self._wrong(node, path, "is binary; write text or a number")
+            return None
         if isinstance(value, str) and self._has_half(node, path):
             return None
         if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:

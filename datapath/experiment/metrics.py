@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 
@@ -125,4 +126,8 @@ def parse_number(value: str | int | float) -> float:
         number = Decimal(text.removesuffix("%"))
     except InvalidOperation:
         raise ValueError(f"{value!r} is not a number; write for example 0.9 or 90%") from None
-    return float(number / 100 if text.endswith("%") else number)
+    if number.is_finite():
+        found = float(number / 100 if text.endswith("%") else number)
+        if math.isfinite(found):
+            return found
+    raise ValueError(f"{value!r} is not a finite number")

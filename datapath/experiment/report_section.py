@@ -89,14 +89,22 @@ class _ReportSection:
             if axis is not None and axis not in names:
                 self._add((*here, key), f"no such axis: {axis!r}{or_rather(axis, names, 'axes')}")
         where = self._where((*here, "where"))
+        named = [plot.metric] if isinstance(plot.metric, str) else plot.metric
+        if not named:
+            self._add((*here, "metric"), "names nothing to draw")
         if plot.kind == "series":
             self._check_panels((*here, "metric"), plot, self.spec.collect.series)
             return
-        for metric in [plot.metric] if isinstance(plot.metric, str) else plot.metric:
-            if plot.kind != "cdf":
-                self._check_metric((*here, "metric"), metric)
-            elif "metric" in plot.model_fields_set:
+        if plot.kind == "cdf":
+            for metric in named if "metric" in plot.model_fields_set else ():
                 self._check_samples((*here, "metric"), metric, where)
+            return
+        known = [metric for metric in named if self._check_metric((*here, "metric"), metric)]
+        units = {metrics.UNITS[metric]: metric for metric in known}
+        if plot.kind in ("bar", "line") and len(units) > 1:
+            told = " and ".join(f"{metric} in {unit}" for unit, metric in units.items())
+            text = f"{told}: one axis has one unit; make a plot for each"
+            self._add((*here, "metric"), text)
 
     def _check_metric(self, path: Path, metric: str) -> bool:
         if metric in metrics.UNITS:
@@ -137,17 +145,21 @@ class _ReportSection:
                 self._add(path, f"series {name} is not collected; add it to collect.series")
 
     def _check_bounds(self, here: Path, metric: str, *, relative: bool) -> None:
+        bounds = {}
         for key in ("min", "max"):
             part = self.document.data["report"]["expect"][here[-1]]
             if part.get(key) is None:
                 continue
             try:
-                if relative:
+                bounds[key] = (
                     metrics.parse_number(part[key])
-                else:
-                    metrics.parse_bound(metric, part[key])
+                    if relative
+                    else metrics.parse_bound(metric, part[key])
+                )
             except ValueError as error:
                 self._add((*here, key), str(error))
+        if len(bounds) == 2 and bounds["min"] > bounds["max"]:
+            self._add((*here, "max"), "is below min: no result can meet both")
 
     def _add(self, path: Path, text: str) -> None:
         problem = self.document.problem(path, text)

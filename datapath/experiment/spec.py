@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -41,6 +42,16 @@ SECTIONS = ("topology", "path", "transport", "cc", "xdp", "workload", "events")
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+def _no_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+"""A whole number, which `true` is not."""
 
 
 class Xdp(_Model):
@@ -123,14 +134,14 @@ class Sweep(_Model):
         default_factory=dict,
         description="Measure only the points with these values, and judge only claims about them.",
     )
-    repetitions: int = Field(
+    repetitions: Whole = Field(
         10, ge=1, le=10_000, description="Runs of each point; every repetition is one block."
     )
     order: Literal["blocked-random", "sequential"] = Field(
         "blocked-random",
         description="Order of the points within a block: shuffled by the seed, or as listed.",
     )
-    retakes: int = Field(
+    retakes: Whole = Field(
         0,
         ge=0,
         le=100,
@@ -163,7 +174,7 @@ class Collect(_Model):
     interval: DurationNs = Field(
         10_000_000, ge=100_000, le=10_000_000_000, description="Time from one sample to the next."
     )
-    qps: int = Field(
+    qps: Whole = Field(
         16, ge=1, le=4096, description="QPs sampled at a time, at most, of each process."
     )
 
@@ -192,7 +203,7 @@ class Plot(_Model):
     )
     metric: str | list[str] = Field(
         "goodput",
-        description="A metric (goodput, latency_p50), several of them for bars side by side, "
+        description="A metric (goodput, latency_p50), several of one unit for bars side by side, "
         "or the kind of sample for a CDF (latency). Of kind series: one panel for each of these "
         "series, or rate (of delivery); unset: those that were collected.",
     )
@@ -201,13 +212,14 @@ class Plot(_Model):
     series: str | None = Field(None, description="Axis whose values become series.")
     log: bool = Field(False, description="Logarithmic value axis.")
     title: str | None = Field(None, description="Heading; unset: made from the metric and axes.")
-    repetition: int | None = Field(
+    repetition: Whole | None = Field(
         None,
         ge=0,
         description="Of kind series: the run that is drawn; unset: the median over the runs.",
     )
-    qps: list[int] | None = Field(
+    qps: list[Annotated[Whole, Field(ge=0)]] | None = Field(
         None,
+        min_length=1,
         description="Of kind series: the flows that are drawn, counted from 0 by host and QPN; "
         "unset: the first eight.",
     )
@@ -334,7 +346,7 @@ class Experiment(_Model):
         description="Short name; the result folder's name begins with it.",
     )
     description: str = Field("", description="One or two lines, shown in the report.")
-    seed: int = Field(1, ge=0, lt=2**63, description="All randomness of the run follows from it.")
+    seed: Whole = Field(1, ge=0, lt=2**63, description="All randomness of the run follows from it.")
     topology: Topology = Field(default_factory=lambda: Topology())
     path: Path = Field(default_factory=lambda: Path())
     transport: Transport = Field(default_factory=lambda: Transport())

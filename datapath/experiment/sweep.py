@@ -307,6 +307,8 @@ def read_where(
             problems.append(document.problem(source, f"no such axis{more}", of_key=True))
             continue
         items = [(*source, i) for i in range(len(value))] if isinstance(value, list) else [source]
+        if not items:
+            problems.append(document.problem(source, "names no value, so no point has it"))
         texts = [*known[name].texts(), *included.get(name, [])]
         for item in items:
             text = document.written(item)

@@ -163,9 +163,16 @@ def _asked_for(
         title=str(entry.get("title") or ""),
         where={k: v for k, v in where.items() if k in result.axes},
         repetition=entry["repetition"] if isinstance(entry.get("repetition"), int) else None,
-        qps=tuple(int(qp) for qp in sequence(entry.get("qps"))) or None,
+        qps=_flows(sequence(entry.get("qps")), remarks) or None,
         asked=named,
     )
+
+
+def _flows(asked: Sequence[object], remarks: list[str]) -> tuple[int, ...]:
+    """Those of the numbers asked for that a flow can have; a remark for each other."""
+    flows = tuple(qp for qp in asked if isinstance(qp, int) and qp >= 0)
+    remarks += [f"report.plots: qps: no flow has number {qp}." for qp in asked if qp not in flows]
+    return flows
 
 
 _PANELS = ("cwnd", "rtt", "inflight", "rate", "queue", "pacing_rate", "retransmits", "marks")

@@ -40,7 +40,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     rows = _rows_of(result, spec)
     if spec.kind == "line":
         spec = canvas.small_multiples(result, spec, rows)
-    metric, unit = spec.metrics[0], str(rows["unit"].iloc[0])
+    metric, unit = spec.metrics[0], _unit(rows)
     log = spec.log and bool((rows["value"] > 0).all())
     values = rows["value"].to_numpy()
     scale = display.scale_for([_typical(values)] if log else values, unit, metric)
@@ -86,6 +86,16 @@ def _rows_of(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
         where = f" where {where_text(spec.where)}" if spec.where else ""
         raise canvas.NothingToDraw(f"no run has a value of {' or '.join(spec.metrics)}{where}")
     return rows
+
+
+def _unit(rows: pd.DataFrame) -> str:
+    """Of all rows, since one axis has one unit."""
+    units = sorted(set(rows["unit"]))
+    if len(units) > 1:
+        raise canvas.NothingToDraw(
+            f"one axis has one unit, and its values have {' and '.join(units)}"
+        )
+    return str(units[0])
 
 
 def _cell(

@@ -106,7 +106,9 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[TimeFi
     }
     if not traces:
         unread = f", and {len(damaged)} files of series cannot be read" if damaged else ""
-        raise canvas.NothingToDraw(f"no run left series of a flow that delivered anything{unread}")
+        asked = "" if spec.qps is None else f" and is number {' or '.join(map(str, spec.qps))}"
+        text = f"no run left series of a flow that delivered anything{asked}{unread}"
+        raise canvas.NothingToDraw(text)
     kept = runs.loc[list(traces)]
     names = [name for name in spec.metrics if _has(name, traces, asked=spec.asked)]
     if not names:
@@ -172,11 +174,11 @@ def _traces(result: ResultFolder, run: str, spec: PlotSpec, damaged: list[str]) 
     found = [(f"{host} QP {qp}", rows) for host, qp, rows in series.flows(frame)]
     # The kernel tells nothing of the QPs of rxe and siw; the card beneath them does of its own.
     found = found or [(f"{card} to {peer}", rows) for card, peer, rows in series.tunnels(frame)]
-    if not found:
-        return []
-    start = min(_first_delivery(rows) for _, rows in found)
     wanted = range(_FLOWS) if spec.qps is None else spec.qps
     chosen = [found[index] for index in wanted if index < len(found)]
+    if not chosen:
+        return []
+    start = min(_first_delivery(rows) for _, rows in found)
     marks = event_marks.of_run(result, run, start)
     traces = [Trace(name, "flow", _since(rows, start), marks) for name, rows in chosen]
     end = max(int(trace.rows["time_ns"].max()) for trace in traces)

@@ -53,6 +53,7 @@ def test_data_places_and_text() -> None:
         ("a: &a {<<: *a, b: 1}", "f:1:4: a: << points back into what it is part of"),
         ("a: &a {<<: [{<<: *a}]}", "f:1:12: a: << points back into what it is part of"),
         ("a: !!python/object:os.system x", "f:1:4: a: cannot be read: could not determine"),
+        ("a: [!!binary aGk=]", "f:1:5: a[0]: is binary; write text or a number"),
         ("<<: 3", "<< needs a mapping"),
         ("- a", "f:1:1: not an experiment: the file is not a mapping"),
         ("", "f:1:1: not an experiment"),

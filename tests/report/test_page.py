@@ -310,6 +310,7 @@ def test_plots_are_those_that_the_experiment_asks_for(tmp_path: Path) -> None:
         {"kind": "bar", "metric": "goodput", "x": "nonsense"},
         {"kind": "ratio", "metric": ["goodput"], "where": {"path.loss": ["1%"]}},
         {"kind": "cdf", "metric": "goodput", "x": None, "series": "stack", "log": True},
+        {"kind": "bar", "metric": ["goodput", "latency_p50"]},
     ]
     folder = folders.write(tmp_path / "r", repetitions=2, report={"plots": plots})
     page = Page(report.build(folder).read_text())
@@ -319,6 +320,8 @@ def test_plots_are_those_that_the_experiment_asks_for(tmp_path: Path) -> None:
     ratios = [e.text for e in page.all("text", "plot4")]
     assert [text for text in ratios if text.startswith("dp-")] == ["dp-afxdp", "dp-udp"]
     assert "nonsense is not an axis of the sweep" in page.text("remarks")
+    units = "one axis has one unit, and its values have bit/s and ns"
+    assert f"No plot “Goodput and Latency, median”: {units}." in page.text("remarks")
     assert "A log axis was asked for, but some values are zero" in page.text("plot2")
 
 

@@ -94,6 +94,22 @@ def test_collected_series_make_a_figure_by_themselves(tmp_path: Path) -> None:
     assert page.problems == []
 
 
+def test_flows_that_no_run_has_are_told(tmp_path: Path) -> None:
+    """As a file of before the check may name them."""
+    folder = collected(
+        tmp_path / "r",
+        [flow(10, 0)],
+        plots=[plot(metric="cwnd", qps=[-9, "x", 0]), plot(metric="cwnd", qps=[7, 9])],
+        repetitions=1,
+    )
+    (cwnd,), _ = lines(folder)
+    assert np.unique(cwnd).tolist() == [10240.0]
+    remarks = Page(report.build(folder).read_text()).text("remarks")
+    for number in ("-9", "x"):
+        assert f"report.plots: qps: no flow has number {number}." in remarks
+    assert "no run left series of a flow that delivered anything and is number 7 or 9." in remarks
+
+
 def test_lines_are_the_numbers(tmp_path: Path) -> None:
     folder = collected(
         tmp_path / "r", [flow(10, 100_000_000)], plots=[plot(metric=["cwnd", "rtt", "rate"])]
