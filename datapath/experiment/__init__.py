@@ -30,7 +30,7 @@ wakeup.py     how late programs of a live run woke; twins.py: the same in its si
 collecting.py series during a run; counters.py, cputime.py: metrics of counters and CPUs
 store.py      the result folder, written so that nothing half-done counts
 lock.py       the lock of a result folder
-manifest.py   the machine and the software
+manifest.py   the machine and the software; resumed.py: what of it differs where a sweep was resumed
 metrics.py    names and units of metrics
 claims.py     the claims that results must meet
 revisions.py  one experiment with two revisions of the source tree

@@ -59,11 +59,23 @@ def build(experiment: LoadedExperiment, argv: list[str], runs_planned: int) -> d
         "runs_planned": runs_planned,
         "points": [{"point": point.key, "axes": dict(point.axes)} for point in experiment.points],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("DATAPATH_")},
+        **_made_with(),
+        "networks": [],
+    }
+
+
+def resumption(argv: list[str]) -> dict[str, Any]:
+    """What the manifest tells of a command that goes on with the runs."""
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"started": started, "argv": argv, **_made_with()}
+
+
+def _made_with() -> dict[str, Any]:
+    return {
         "git": git_state(),
         "machine": machine(),
         "packages": package_versions(_PACKAGES),
         "programs": program_versions(_version_commands()),
-        "networks": [],
     }
 
 

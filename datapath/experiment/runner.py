@@ -29,6 +29,7 @@ from datapath.experiment import (
     parallel,
     preflight,
     remarks,
+    resumed,
     simulated,
     targets,
 )
@@ -126,7 +127,10 @@ def execute(
         try:
             with interrupts.restored():
                 with sweep.networks:
-                    sweep.make_rounds(pending, further, dask=dask, jobs=jobs)
+                    first = pending or further()
+                    for remark in _resumed(store, argv) if resume and first else ():
+                        observer.told(remark)
+                    sweep.make_rounds(first, further, dask=dask, jobs=jobs)
                     interrupts.check()
                 records = [record for record in store.records() if record.name in planned]
                 return _finish(experiment, store, records)
@@ -145,6 +149,13 @@ def _most_recorded(store: ResultStore, most: int) -> int:
         return before
     store.write("manifest.json", to_json(about | {"repetitions_most": most}))
     return most
+
+
+def _resumed(store: ResultStore, argv: Sequence[str]) -> list[str]:
+    """Note in the manifest what makes the runs from now on; returns what differs, in words."""
+    about = resumed.added(store.read_manifest(), manifest.resumption(list(argv)))
+    store.write("manifest.json", to_json(about))
+    return resumed.differences(about)
 
 
 def _begin(
@@ -197,9 +208,9 @@ class _Sweep:
         jobs: int | None,
     ) -> None:
         """Make runs, then those that `further` wants, until it wants none."""
-        while runs := runs or further():
+        while runs:
             self.make(runs, dask=dask, jobs=jobs)
-            runs = []
+            runs = further()
 
     def make(self, runs: Sequence[Run], *, dask: str | None, jobs: int | None) -> None:
         """Make runs: the live ones one by one, then the simulated ones."""

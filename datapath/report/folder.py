@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from datapath import foreign, units
 from datapath.errors import LocalError
+from datapath.experiment import resumed
 from datapath.experiment.axes import RESULT_COLUMNS, TABLE_COLUMNS
 from datapath.experiment.document import BYTES_MAX, Spelled, parse
 from datapath.experiment.resolved import spell
@@ -171,6 +172,7 @@ def read(result_folder: Path) -> ResultFolder:
         remarks=remarks,
     )
     _remark_on_progress(result)
+    remarks += resumed.differences(result.manifest)
     return result
 
 
