@@ -94,15 +94,10 @@ class ResultFolder:
 
     @property
     def interval_ns(self) -> int:
-        """Time from one sample of series to the next, as collect has it; 0: not known.
-
-        Where it is an axis of the sweep, the shortest.
-        """
-        axis = "collect.interval"
+        """Time from one sample of series to the next, as collect has it; 0: not known."""
         told = mapping(self.resolved.get("collect")).get("interval")
-        asked = self.axis_values(axis) if axis in self.axes else [axis_text(told)]
         try:
-            return min(map(units.parse_duration_ns, asked), default=0)
+            return units.parse_duration_ns(axis_text(told))
         except ValueError:
             return 0
 
