@@ -2,7 +2,7 @@
 """Metrics of change: how soon flows share fairly, and how soon they recover after an event.
 
 Rates are those of windows of ten samples that begin at a sample.  A flow takes part from its
-first delivery to its last.
+first delivery to its last; one that delivers nothing takes none.
 """
 
 from __future__ import annotations
@@ -49,19 +49,22 @@ class Rates(NamedTuple):
 
 def metrics(sampled: Sampled) -> Mapping[str, float]:
     """Those of KINDS that the series of a run tell."""
-    found = rates(sampled.sending, sampled.interval_ns)
+    found = rates(series.delivering(sampled.sending), sampled.interval_ns)
     if found is None:
         return {}
     spans = list(_recoveries(found, sampled.events_ns))
     return {**_of_shares(found), **_of_events(found, spans), **_queue(sampled.frame, spans)}
 
 
-def rates(sending: Flows, interval_ns: int = 0) -> Rates | None:
-    """None: there are too few samples for a window.  interval_ns: as Sampled has it."""
+def rates(delivering: Flows, interval_ns: int = 0) -> Rates | None:
+    """Of these flows; None: there are too few samples for a window.
+
+    interval_ns: as Sampled has it.
+    """
     import numpy as np
 
     counts = [(rows["time_ns"].to_numpy(float), rows["delivered_bytes"].to_numpy())
-              for _, _, rows in sending]  # fmt: skip
+              for _, _, rows in delivering]  # fmt: skip
     counts = [(at[np.isfinite(sent)], sent[np.isfinite(sent)]) for at, sent in counts]
     interval = series.sampling_interval_ns((at for at, _ in counts), interval_ns)
     if interval <= 0:

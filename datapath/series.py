@@ -257,8 +257,8 @@ Flows: TypeAlias = "Sequence[tuple[str, int, pd.DataFrame]]"
 class Sampled(NamedTuple):
     """The series of one run.
 
-    sending: the flows that sent anything.  events_ns: when something changed, on the same clock.
-    interval_ns: that was asked for between samples, 0: not known.
+    sending: the flows that sent anything, delivered or not.  events_ns: when something changed,
+    on the same clock.  interval_ns: that was asked for between samples, 0: not known.
     """
 
     frame: pd.DataFrame
@@ -279,14 +279,27 @@ def sampling_interval_ns(times: Iterable[Any], asked_ns: int = 0) -> float:
     return max(min(gaps), asked_ns) if gaps else 0.0
 
 
-def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:
-    """(host, QPN, rows by time) of every flow that sent anything, in the order of the table."""
+def senders(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:
+    """(host, QPN, rows by time) of every flow that sent anything, in the order of the table.
+
+    Its packets do not tell: a QP that answers READs sends some too.
+    """
     found = []
     rows = frame[frame["qp"].notna()]
     for _, group in rows.groupby(["host", "qp"], sort=False):
-        if group["delivered_bytes"].max() > 0:
+        if group["delivered_bytes"].max() > 0 or group["inflight_bytes"].max() > 0:
             found.append((str(group["host"].iloc[0]), int(group["qp"].iloc[0]), group))
     return found
+
+
+def delivering(sending: Flows) -> list[tuple[str, int, pd.DataFrame]]:
+    """Those of the flows of which anything was delivered."""
+    return [flow for flow in sending if flow[2]["delivered_bytes"].max() > 0]
+
+
+def flows(frame: pd.DataFrame) -> list[tuple[str, int, pd.DataFrame]]:
+    """(host, QPN, rows by time) of every flow of which anything was delivered, likewise."""
+    return delivering(senders(frame))
 
 
 def tunnels(frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from datapath import card_metrics, change_metrics
 from datapath.metric_kind import MetricKind
 from datapath.quantiles import quantile
-from datapath.series import Sampled, flows
+from datapath.series import Sampled, senders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ def derived(
     for between samples, 0: not known.
     """
     found: dict[str, float] = {}
-    sampled = Sampled(frame, flows(frame), events_ns, interval_ns)
+    sampled = Sampled(frame, senders(frame), events_ns, interval_ns)
     for _, function in DERIVED:
         found |= function(sampled)
     return found

@@ -88,6 +88,26 @@ def test_share_of_packets_sent_again_is_that_of_all_flows() -> None:
     assert found == {"fairness": 1.0, "retransmitted_share": pytest.approx(0.1)}
 
 
+def test_a_flow_of_which_nothing_is_delivered_has_a_share_of_nothing() -> None:
+    """A QP that receives has none, nor has one that answers READs, whose packets are data."""
+    rates = [[10.0] * 30, [10.0] * 30]
+    answers = flow(7, [0] * 31, inflight_bytes=[0.0] * 31, sent_packets=[0.0] + [9.0] * 30)
+    fair = series_metrics.derived(series.join([lines(*rates), answers]))
+    assert fair["fairness"] == 1
+    starved = flow(
+        8,
+        [0] * 31,
+        inflight_bytes=[0.0] + [9.0] * 30,
+        sent_packets=[0.0] + [5.0] * 30,
+        retransmitted_packets=[0.0] + [4.0] * 30,
+    )
+    found = series_metrics.derived(series.join([lines(*rates), answers, starved]))
+    assert found["fairness"] == pytest.approx(2 / 3)
+    assert found["fairness_over_time"] == fair["fairness_over_time"] == 1
+    assert "convergence_time" not in found
+    assert series_metrics.derived(starved)["retransmitted_share"] == pytest.approx(0.8)
+
+
 def test_a_stall_is_without_delivery_and_with_something_in_flight() -> None:
     moving = flow(1, [0, 5, 10, 15, 20, 25, 30], inflight_bytes=[9.0] * 7)
     assert series_metrics.derived(moving)["longest_stall"] == 0
