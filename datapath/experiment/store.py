@@ -15,13 +15,14 @@ A run counts when its runs/*.json is there.  A process that writes holds a lock 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
@@ -98,6 +99,9 @@ class RunRecord:
         return "; ".join(self.notes[key] for key in ("path", "cpu") if key in self.notes)
 
 
+_BLOCK_BYTES = 65_536
+"""Read at once from the end of a file."""
+
 _PARTS = ("runs", "samples", "logs")
 """Folders that are there from the beginning."""
 
@@ -139,23 +143,63 @@ def damage(data: Any, name: str) -> str:
         return f"it is the record of run {whose!r}"
     if not isinstance(data.get("axes"), Mapping):
         return "it has no axes"
+    for key, (is_right, words) in _FACTS.items():
+        if key in data and not is_right(data[key]):
+            return f"its {key} is not {words}"
     metrics = data.get("metrics", [])
     if not isinstance(metrics, list) or not all(isinstance(each, Mapping) for each in metrics):
         return "its metrics are no list of metrics"
     return next(filter(None, map(_damage_of_metric, metrics)), "")
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return _is_whole(value) or isinstance(value, float)
+
+
+def _is_time(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+_FACTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "block": (_is_whole, "a whole number"),
+    "repetition": (_is_whole, "a whole number"),
+    "seconds": (_is_number, "a number"),
+    "status": (lambda value: value in ("ok", "failed"), "ok or failed"),
+    "started": (_is_time, "a time"),
+}
+"""By which runs are sorted and told apart in tables."""
+
+
 def _damage_of_metric(metric: Mapping[str, Any]) -> str:
     from datapath.experiment.metrics import UNITS
 
-    name, value, unit = (metric.get(key) for key in ("name", "value", "unit"))
+    name, value, unit = metric.get("name"), metric.get("value", ""), metric.get("unit")
     if not isinstance(name, str):
         return "a metric has no name"
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    if value is not None and not _is_number(value):
         return f"the value of {name} is not a number: {value!r}"
     if unit != UNITS.get(name, unit) or not isinstance(unit, str):
         return f"the unit of {name} is {unit!r}, not {UNITS.get(name, 'a text')!r}"
     return ""
+
+
+def _whole_lines(file: BinaryIO) -> int:
+    """Where the last whole line of a file ends."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        if (at := file.read(end - begin).rfind(b"\n")) >= 0:
+            return begin + at + 1
+        end = begin
+    return 0
 
 
 def to_json(data: Any) -> bytes:
@@ -190,6 +234,7 @@ class ResultStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._events = path / "events.ndjson"
         self._lock = contextlib.ExitStack()
         self._entered = 0
 
@@ -256,6 +301,8 @@ class ResultStore:
                 (self.path / part).mkdir(exist_ok=True)
             for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
                 leftover.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError), self._events.open("r+b") as file:
+                file.truncate(_whole_lines(file))
 
     def __exit__(self, *exc: object) -> None:
         self._entered -= 1
@@ -282,8 +329,7 @@ class ResultStore:
         """Append to events.ndjson."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = strict_json.text({"time": now, "event": what, **details})
-        path = self.path / "events.ndjson"
-        with disk_errors(path), path.open("a", encoding="utf-8") as file:
+        with disk_errors(self._events), self._events.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def logs(self, name: str) -> Path:

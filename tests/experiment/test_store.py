@@ -170,6 +170,43 @@ def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
             store.records()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"block": "0"}, "its block is not a whole number"),
+        ({"block": True}, "its block is not a whole number"),
+        ({"repetition": "0"}, "its repetition is not a whole number"),
+        ({"started": 5}, "its started is not a time"),
+        ({"started": "yesterday"}, "its started is not a time"),
+        ({"status": ["ok"]}, "its status is not ok or failed"),
+        ({"seconds": "1"}, "its seconds is not a number"),
+        ({"metrics": [{"name": "goodput", "unit": "bit/s"}]}, "the value of goodput is not a"),
+    ],
+)
+def test_a_record_with_facts_of_another_kind_is_damaged(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    with ResultStore.create(tmp_path / "r", "x") as store:
+        for repetition in (0, 1):
+            store.save(make(repetition), {})
+        file = store.path / "runs" / f"{make(0).name}.json"
+        file.write_bytes(to_json(asdict(make(0)) | change))
+        with pytest.raises(LocalError, match=rf"-0\.json is damaged: {said}"):
+            store.records()
+
+
+@pytest.mark.parametrize("half", ["", '{"time": "2025-', "x" * 200_000])
+@pytest.mark.parametrize("before", ["", '{"event": "a"}\n{"event": "b"}\n'])
+def test_half_an_event_is_removed(tmp_path: Path, before: str, half: str) -> None:
+    with ResultStore.create(tmp_path / "r", "x") as store:
+        (store.path / "events.ndjson").write_text(before + half)
+    with store:
+        store.event("resumed")
+    lines = (store.path / "events.ndjson").read_text().splitlines()
+    assert lines[:-1] == before.splitlines()
+    assert json.loads(lines[-1])["event"] == "resumed"
+
+
 def test_a_record_with_an_unknown_number_is_sound(tmp_path: Path) -> None:
     with ResultStore.create(tmp_path / "r", "x") as store:
         record = make(0)
