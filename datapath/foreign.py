@@ -28,7 +28,9 @@ NESTING_MAX = 50
 """Lists and mappings inside each other."""
 
 _JSON_VALUES_MAX = 2_000_000
-_TABLE_VALUES_MAX = 20_000_000
+TABLE_VALUES_MAX = 40_000_000
+"""Of a Parquet file: 1 GB of memory as it is read."""
+
 _TABLE_BYTES_MAX = 256 * 2**20
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -173,8 +175,8 @@ def _check_table(path: Path, file: Any) -> None:
 
     about, schema = file.metadata, file.schema_arrow
     values = about.num_rows * about.num_columns
-    if values > _TABLE_VALUES_MAX:
-        raise Refused(f"{path}: {values:,} values; the most is {_TABLE_VALUES_MAX:,}")
+    if values > TABLE_VALUES_MAX:
+        raise Refused(f"{path}: {values:,} values; the most is {TABLE_VALUES_MAX:,}")
     unpacked = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     if unpacked > _TABLE_BYTES_MAX:
         raise Refused(f"{path}: {unpacked:,} bytes unpacked; the most is {_TABLE_BYTES_MAX:,}")

@@ -22,6 +22,7 @@ from datapath.experiment.axes import Axis, AxisValue, Setting, read_settings
 from datapath.experiment.document import Document, Problem, show_path
 from datapath.experiment.schema import Schema
 from datapath.experiment.spec import SECTIONS
+from datapath.foreign import TABLE_VALUES_MAX
 from datapath.places import Path
 from datapath.spelling import or_rather
 
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from datapath.experiment.spec import PointSpec, Sweep
 
 _KEY_DIGITS = 12
-_RUNS_MAX = 100_000
+_VALUES_OF_A_RUN = 50 * 16
+"""In runs.parquet: metrics times columns, more than most runs have."""
+
+_RUNS_MAX = TABLE_VALUES_MAX // _VALUES_OF_A_RUN
+"""What a sweep leaves has to be read again."""
+
 _CANDIDATES_MAX = 5_000_000
 """Combinations of axis values, for each mapping of `exclude` once more."""
 

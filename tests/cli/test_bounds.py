@@ -57,7 +57,7 @@ FILES = {
         "1,000,000,000 combinations of axis values are too many to exclude some",
     ),
     "points": (
-        f"{axes(2, 300)}path: {{faults: [{', '.join([FAULT] * 200)}]}}",
+        f"{axes(2, 200)}path: {{faults: [{', '.join([FAULT] * 200)}]}}",
         "the most in all is 10,000,000",
     ),
     "number": (f"{HEAD}seed: 0x{'f' * 10_000}", "seed: a whole number has at most 64 bits"),

@@ -105,6 +105,11 @@ PATH = "path: {loss: 0}"
         ("baseline: {stack", "baseline: {stak", "18:14: sweep.baseline.stak: no such axis; did y"),
         ("repetitions: 3", "repetitions: three", "'three' is not a whole number"),
         ("repetitions: 3", "repetitions: 0", "it should be at least 1"),
+        (
+            "repetitions: 3",
+            "repetitions: 10000",
+            "sweep: 8 points x 10000 repetitions are 80,000 runs; the most is 50,000",
+        ),
         ("repetitions: 3", "repetitions: true", "sweep.repetitions: True is not a whole number"),
         ("repetitions: 3", "exclude: [{stack: [tcp, dp-afxdp]}]", "sweep: no point is left"),
         ("repetitions: 3", "only: {stack: tpc}", "sweep.only.stack: stack has no value 'tpc'; did"),
