@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _NUMBER_SIZE = 7.2
 _BARS = 24
+_MAX_GROUPS, _MAX_BARS = 40, 250
+"""In a panel: values of x, of which the labels can be read, and bars, which can be told apart."""
+
 _INCHES_PER_CHAR = 0.072
 
 
@@ -38,8 +41,11 @@ class Cell:
 
 def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure, str]:
     rows = _rows_of(result, spec)
+    more = ""
     if spec.kind == "line":
         spec = canvas.small_multiples(result, spec, rows)
+    else:
+        rows, more = _first_bars(result, spec, rows)
     metric, unit = spec.metrics[0], _unit(rows)
     log = spec.log and bool((rows["value"] > 0).all())
     values = rows["value"].to_numpy()
@@ -66,7 +72,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     canvas.y_label(figure, axes, _axis_label(spec, scale))
     canvas.legend(figure, result, spec, scaled, colours)
     text = _caption(spec, counts, log) + canvas.left_out(result, spec, rows)
-    text += canvas.BESIDE_TEXT if multiples else ""
+    text += more + (canvas.BESIDE_TEXT if multiples else "")
     return figure, text + canvas.held(result, rows)
 
 
@@ -74,8 +80,34 @@ def _many_bars(result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame) -> bool
     """More bars than half a page has room for."""
     if spec.kind != "bar":
         return False
-    each = 1 if spec.x == spec.series else len(canvas.values(result, spec.series, rows))
-    return each * len(canvas.values(result, spec.x, rows)) * len(spec.metrics) > _BARS
+    xs, series = _bars_of(result, spec, rows)
+    return len(xs) * len(series) * len(spec.metrics) > _BARS
+
+
+def _bars_of(
+    result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame
+) -> tuple[list[str], list[str]]:
+    """The values of x, and of the series that have a bar for each of them."""
+    series = [""] if spec.x == spec.series else canvas.values(result, spec.series, rows)
+    return canvas.values(result, spec.x, rows), series
+
+
+def _first_bars(
+    result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame
+) -> tuple[pd.DataFrame, str]:
+    """The rows of as many bars as a panel has; says so when there are more."""
+    xs, series = _bars_of(result, spec, rows)
+    each = len(spec.metrics)
+    count = len(xs) * len(series) * each
+    if len(xs) <= _MAX_GROUPS and count <= _MAX_BARS:
+        return rows, ""
+    some = series[: max(1, _MAX_BARS // each)]
+    first = xs[: max(1, min(_MAX_GROUPS, _MAX_BARS // (each * len(some))))]
+    for axis, shown, known in ((spec.series, some, series), (spec.x, first, xs)):
+        if axis is not None and len(shown) < len(known):
+            rows = rows[rows[axis].isin(shown)]
+    drawn = len(first) * len(some) * each
+    return rows, f" The first {drawn} of {count} bars of a panel are drawn; the data has all."
 
 
 def _rows_of(result: ResultFolder, spec: PlotSpec) -> pd.DataFrame:
@@ -141,9 +173,8 @@ def _bars(
     log: bool,
 ) -> list[int]:
     """Bars grouped by x, one for each series and metric; returns n of each."""
-    xs = canvas.values(result, spec.x, panel.rows)
+    xs, series = _bars_of(result, spec, panel.rows)
     same = spec.x == spec.series
-    series = [""] if same else canvas.values(result, spec.series, panel.rows)
     slots = [(s, m) for s in series for m in spec.metrics]
     width = 0.8 / len(slots)
     found: list[tuple[float, Cell]] = []

@@ -7,6 +7,7 @@ import itertools
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -149,6 +150,30 @@ def multiples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figure]:
 def test_ticks_of_many_panels_do_not_overlap(multiples: dict[str, Figure], kind: str) -> None:
     for ax in multiples[kind].axes:
         assert overlaps(list(texts(ax))) == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "names", "drawn", "count"), [("stack", 90, 40, 90), ("path.loss", 300, 250, 600)]
+)
+def test_more_bars_than_can_be_told_apart_are_told(
+    tmp_path: Path, x: str, names: int, drawn: int, count: int
+) -> None:
+    from matplotlib.patches import Rectangle
+
+    result = read(folders.write(tmp_path / "r", repetitions=1, samples=False))
+    rows = result.frame[(result.frame["metric"] == "goodput") & (result.frame["stack"] == "tcp")]
+    rows = rows if x == "path.loss" else rows[rows["path.loss"] == "0"]
+    copies = [rows.assign(stack=f"s{i}", point=f"p{i}" + rows["point"]) for i in range(names)]
+    result = replace(result, frame=pd.concat(copies, ignore_index=True))
+    spec = plotspec.PlotSpec("bar", ("goodput",), x, "stack")
+    with mpl.rc_context(canvas.STYLE):
+        figure, caption = figures.draw(result, spec, plotspec.Colours(result, [spec]))
+    assert f"The first {drawn} of {count} bars of a panel are drawn; the data has all." in caption
+    (ax,) = figure.axes
+    # A hatched bar is two patches.
+    places = {patch.get_x() for patch in ax.patches if isinstance(patch, Rectangle)}
+    assert len(places) == drawn
+    assert len(figures.data(result, spec, figure)) == count
 
 
 @pytest.mark.parametrize("kind", ["line", "cdf"])
