@@ -249,8 +249,8 @@ int dp_gather(struct dp_qp *qp, const struct dp_swqe *wqe, uint32_t offset, uint
 	return 0;
 }
 
-int dp_scatter(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge, uint32_t offset,
-	       const uint8_t *from, uint32_t len)
+int dp_scatter_with(struct dp_put *put, struct dp_pd *pd, const struct dp_sge *sge,
+		    uint32_t num_sge, uint32_t offset, const uint8_t *from, uint32_t len)
 {
 	uint32_t i = 0;
 	struct run run;
@@ -258,21 +258,26 @@ int dp_scatter(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge, uin
 	for (; len; from += from ? run.len : 0, len -= run.len) {
 		if (next_run(pd, sge, num_sge, &i, &offset, len, DP_ACCESS_LOCAL_WRITE, &run))
 			return -EFAULT;
-		if (from) /* NULL: the packet carries its length only */
+		if (!from) /* the packet carries its length only */
+			continue;
+		if (put)
+			put->piece(put, run.at, from, run.len);
+		else
 			dp_place(run.at, from, run.len);
 	}
 	return 0;
 }
 
-int dp_scatter_payload(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge,
-		       uint32_t offset, const struct dp_parsed *p, uint32_t len)
+int dp_scatter_payload_with(struct dp_put *put, struct dp_pd *pd, const struct dp_sge *sge,
+			    uint32_t num_sge, uint32_t offset, const struct dp_parsed *p,
+			    uint32_t len)
 {
 	uint32_t first = len < p->payload_len ? len : p->payload_len;
-	int err = dp_scatter(pd, sge, num_sge, offset, p->payload, first);
+	int err = dp_scatter_with(put, pd, sge, num_sge, offset, p->payload, first);
 
 	if (err || len == first)
 		return err;
-	return dp_scatter(pd, sge, num_sge, offset + first, p->payload2, len - first);
+	return dp_scatter_with(put, pd, sge, num_sge, offset + first, p->payload2, len - first);
 }
 
 void dp_copy_payload(uint8_t *to, const struct dp_parsed *p, uint32_t from, uint32_t len)

@@ -46,13 +46,32 @@ void dp_mr_restore(struct dp_mr *, const struct dp_mr *before);
  * window or QP only an invalidation ends them (ibv_alloc_mw(3)). */
 void dp_windows_forget(struct dp_engine *, uint32_t qpn);
 int dp_gather(struct dp_qp *, const struct dp_swqe *, uint32_t offset, uint8_t *to, uint32_t len);
-/* Copies into an SGE list from offset on.  `from` NULL: only checks that the list can take it.
- * -EFAULT: a key forbids it. */
-int dp_scatter(struct dp_pd *, const struct dp_sge *, uint32_t num_sge, uint32_t offset,
-	       const uint8_t *from, uint32_t len);
+/* How a piece of payload gets to its place. */
+struct dp_put {
+	void (*piece)(struct dp_put *, uint8_t *to, const uint8_t *from, uint32_t len);
+};
+
+/* Copies into an SGE list from offset on, piece by piece; put NULL: with dp_place().  `from` NULL:
+ * only checks that the list can take it.  -EFAULT: a key forbids it. */
+int dp_scatter_with(struct dp_put *, struct dp_pd *, const struct dp_sge *, uint32_t num_sge,
+		    uint32_t offset, const uint8_t *from, uint32_t len);
 /* The same, with the first len bytes of a packet's payload. */
-int dp_scatter_payload(struct dp_pd *, const struct dp_sge *, uint32_t num_sge, uint32_t offset,
-		       const struct dp_parsed *, uint32_t len);
+int dp_scatter_payload_with(struct dp_put *, struct dp_pd *, const struct dp_sge *,
+			    uint32_t num_sge, uint32_t offset, const struct dp_parsed *,
+			    uint32_t len);
+
+static inline int dp_scatter(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge,
+			     uint32_t offset, const uint8_t *from, uint32_t len)
+{
+	return dp_scatter_with(NULL, pd, sge, num_sge, offset, from, len);
+}
+
+static inline int dp_scatter_payload(struct dp_pd *pd, const struct dp_sge *sge, uint32_t num_sge,
+				     uint32_t offset, const struct dp_parsed *p, uint32_t len)
+{
+	return dp_scatter_payload_with(NULL, pd, sge, num_sge, offset, p, len);
+}
+
 /* Copies payload bytes [from, from+len) of a packet. */
 void dp_copy_payload(uint8_t *to, const struct dp_parsed *, uint32_t from, uint32_t len);
 

@@ -203,15 +203,15 @@ static struct dp_pd *pd_of(const struct dp_qp *qp)
 }
 
 int dp_receive_fill(const struct dp_qp *qp, const struct dp_rwqe *wqe, uint32_t offset,
-		    const uint8_t *from, uint32_t len)
+		    const uint8_t *from, uint32_t len, struct dp_put *put)
 {
-	return dp_scatter(pd_of(qp), wqe->sge, wqe->num_sge, offset, from, len);
+	return dp_scatter_with(put, pd_of(qp), wqe->sge, wqe->num_sge, offset, from, len);
 }
 
 int dp_receive_payload(const struct dp_qp *qp, const struct dp_rwqe *wqe, uint32_t offset,
-		       const struct dp_parsed *p, uint32_t len)
+		       const struct dp_parsed *p, uint32_t len, struct dp_put *put)
 {
-	return dp_scatter_payload(pd_of(qp), wqe->sge, wqe->num_sge, offset, p, len);
+	return dp_scatter_payload_with(put, pd_of(qp), wqe->sge, wqe->num_sge, offset, p, len);
 }
 
 void dp_receives_flush(struct dp_qp *qp)

@@ -62,11 +62,11 @@ struct dp_rwqe *dp_receive(struct dp_qp *, uint32_t ahead);
 const struct dp_rwqe *dp_receive_next(const struct dp_qp *);
 /* Consumes the oldest receive; returns its wr_id. */
 uint64_t dp_receive_take(struct dp_qp *);
-/* Copies into a receive from offset on, like dp_scatter(). */
+/* Copies into a receive from offset on, like dp_scatter_with(). */
 int dp_receive_fill(const struct dp_qp *, const struct dp_rwqe *, uint32_t offset,
-		    const uint8_t *from, uint32_t len);
+		    const uint8_t *from, uint32_t len, struct dp_put *);
 int dp_receive_payload(const struct dp_qp *, const struct dp_rwqe *, uint32_t offset,
-		       const struct dp_parsed *, uint32_t len);
+		       const struct dp_parsed *, uint32_t len, struct dp_put *);
 /* Completes all receives as flushed. */
 void dp_receives_flush(struct dp_qp *);
 void dp_receives_reset(struct dp_qp *);

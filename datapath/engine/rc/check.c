@@ -236,6 +236,10 @@ static const char *check_ahead(const struct dp_rc *rc)
 		bits += b->page[i] ? b->page[i]->count : 0;
 	}
 	MUST(bits == b->count, "the packets ahead are counted wrong");
+	MUST(bits || !b->spans.root, "memory of no packets ahead");
+	why = dp_spans_check(&b->spans);
+	if (why)
+		return why;
 	i = rc->resp.epsn & (window - 1);
 	MUST(!dp_qp_receives(&rc->qp) || !held_at(b, i), "the expected PSN has arrived");
 	return check_rests(b, window);
@@ -305,7 +309,7 @@ const char *dp_rc_check(const struct dp_qp *qp)
 
 /* Blocks of the pools in use. */
 struct used {
-	uint32_t tx, tx_pages, rx, rx_pages, answers;
+	uint32_t tx, tx_pages, rx, rx_pages, spans, answers;
 };
 
 static void count_blocks(const struct dp_engine *e, struct used *all)
@@ -325,6 +329,7 @@ static void count_blocks(const struct dp_engine *e, struct used *all)
 		all->tx_pages += rc->req.block ? rc->req.block->pages : 0;
 		all->rx += !!rc->resp.block;
 		all->rx_pages += rx_pages(rc);
+		all->spans += rc->resp.block ? rc->resp.block->spans.n : 0;
 		all->answers += !!rc->resp.answers;
 	}
 }
@@ -352,6 +357,7 @@ const char *dp_store_check(const struct dp_engine *e)
 	MUST(whole(&s->tx_page, all.tx_pages), "a page of send records is lost");
 	MUST(whole(&s->rx, all.rx), "a block of packets ahead is lost");
 	MUST(whole(&s->rx_page, all.rx_pages), "a page of packets ahead is lost");
+	MUST(whole(&s->span, all.spans), "a span of memory is lost");
 	MUST(whole(&s->answers, all.answers), "a block of answers is lost");
 	return NULL;
 }

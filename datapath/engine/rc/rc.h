@@ -21,6 +21,8 @@
  *   responder_in_order.c      requests executed in order, acknowledged
  *   responder_out_of_order.c  extended mode: packets ahead of a gap
  *   received.c                the set of these, and the SACK bitmap
+ *   placing.c                 their payload, in the order of PSNs
+ *   spans.c                   memory that they were placed in
  *   answers.c                 READs and atomics: executed, answered, replayed
  *   store.c                   memory for windows
  *   check.c                   the invariants of all this

@@ -9,7 +9,10 @@ static void block_put(struct dp_rc *rc)
 {
 	struct dp_rx_block *b = rc->resp.block;
 
-	if (b->count || b->trimmed.n || b->marked.n)
+	if (b->count)
+		return;
+	dp_spans_clear(rc->qp.engine, &b->spans);
+	if (b->trimmed.n || b->marked.n)
 		return;
 	dp_pool_put(&rc->qp.engine->store->rx, b);
 	rc->resp.block = NULL;
@@ -40,6 +43,7 @@ static bool block_get(struct dp_rc *rc)
 	if (!b)
 		return false;
 	b->count = b->trimmed.n = b->marked.n = 0;
+	b->spans = (struct dp_spans){ 0 };
 	rc->resp.block = b;
 	return true;
 }
@@ -59,11 +63,17 @@ bool dp_rx_pages_get(struct dp_rc *rc, uint32_t psn, uint32_t n_psn)
 		if (at == dp_rx_page_at(rc, last))
 			return true;
 	}
-	at = dp_rx_page_at(rc, psn);
+	dp_rx_pages_put(rc, psn);
+	return false;
+}
+
+void dp_rx_pages_put(struct dp_rc *rc, uint32_t psn)
+{
+	struct dp_rx_page **at = dp_rx_page_at(rc, psn);
+
 	if (*at && !(*at)->count)
 		page_put(rc, at);
 	block_put(rc);
-	return false;
 }
 
 void dp_rx_release(struct dp_rc *rc)
@@ -78,8 +88,10 @@ void dp_rx_release(struct dp_rc *rc)
 		memset(b->page[i]->bits, 0, sizeof(b->page[i]->bits));
 		page_put(rc, &b->page[i]);
 	}
-	if (b)
+	if (b) {
+		dp_spans_clear(rc->qp.engine, &b->spans);
 		dp_pool_put(&rc->qp.engine->store->rx, b);
+	}
 	rc->resp.block = NULL;
 }
 

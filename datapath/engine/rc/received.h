@@ -5,6 +5,7 @@
 #define DP_ENGINE_RC_RECEIVED_H
 
 #include "engine/rc/responder.h"
+#include "engine/rc/spans.h"
 
 /* PSNs for the next acknowledgement; PSNs that do not fit are left out. */
 struct dp_psn_list {
@@ -24,6 +25,7 @@ struct dp_rx_block {
 	void *pool_link;
 	struct dp_psn_list trimmed, marked;
 	uint32_t count;		   /* bits set in all pages */
+	struct dp_spans spans;	   /* memory that these packets were placed in */
 	struct dp_rx_page *page[]; /* by PSN modulo window, / DP_PAGE_PSNS */
 };
 
@@ -67,6 +69,8 @@ static inline struct dp_held *dp_rx_held(struct dp_rc *rc, uint32_t psn)
 void dp_rx_clear(struct dp_rc *, uint32_t psn);
 /* Makes block and pages for n_psn PSNs, fewer than a page has.  False: no memory. */
 bool dp_rx_pages_get(struct dp_rc *, uint32_t psn, uint32_t n_psn);
+/* Returns block and page of a PSN if they are empty. */
+void dp_rx_pages_put(struct dp_rc *, uint32_t psn);
 /* PSN `psn` came without its payload.  True: the requester has to be told. */
 bool dp_rx_trimmed(struct dp_rc *, uint32_t psn);
 /* PSN `psn` came with CE.  The sender knows by the PSN to which path the mark belongs. */

@@ -191,7 +191,7 @@ static int execute_send(struct dp_rc *rc, const struct dp_parsed *p, uint32_t le
 		dp_fail_recv(rc, DP_WC_LOC_LEN_ERR);
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
 	}
-	if (dp_receive_payload(&rc->qp, wqe, r->offset, p, len)) {
+	if (dp_receive_payload(&rc->qp, wqe, r->offset, p, len, NULL)) {
 		dp_fail_recv(rc, DP_WC_LOC_PROT_ERR);
 		return DP_NAK(DP_NAK_REMOTE_OPERATION);
 	}

@@ -3,95 +3,18 @@
  * Responder of the extended mode.  Every packet says where its payload belongs, so the payload is
  * placed when the packet arrives.  The end of a message (it completes a receive, or runs a READ or
  * atomic) waits until all packets before it have arrived.  So do the last bytes of a message, since
- * programs watch them.
+ * programs watch them.  Nothing is placed over bytes that a packet of a higher PSN has been placed
+ * in (placing.h): what lies in memory does not depend on the order in which packets came.
  *
  * Some packets cannot be taken out of order: no receive is posted yet, or they cause an error that
  * must be reported in order.  They are dropped and come again.
  */
-#include "engine/place.h"
 #include "engine/rc/answers.h"
 #include "engine/rc/negotiate.h"
 #include "engine/rc/packets.h"
+#include "engine/rc/placing.h"
 #include "engine/rc/received.h"
 #include "engine/rc/requester.h"
-
-/* ---- placement --------------------------------------------------------------------------- */
-
-/* The receive that the message will take; NULL: none is posted (yet). */
-static struct dp_rwqe *recv_of(struct dp_rc *rc, uint32_t rq_seq)
-{
-	return dp_receive(&rc->qp, rq_seq - rc->resp.rq_seq);
-}
-
-static int place_send(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
-		      uint32_t len)
-{
-	struct dp_rwqe *wqe = recv_of(rc, h->rq_seq);
-
-	if (!wqe)
-		return dp_rnr_syndrome(rc);
-	if (h->offset > wqe->len || p->payload_len + p->payload2_len > wqe->len - h->offset)
-		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	if (dp_receive_payload(&rc->qp, wqe, h->offset, p, len))
-		return DP_NAK(DP_NAK_REMOTE_OPERATION);
-	return 0;
-}
-
-/* The RETH of an extended WRITE gives the packet's own address and the length
- * of the whole message. */
-static int place_write(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
-		       uint32_t len)
-{
-	uint32_t whole = p->payload_len + p->payload2_len;
-	uint8_t *to;
-
-	if (!(rc->qp.attr.access & DP_ACCESS_REMOTE_WRITE) || h->len > DP_MSG_MAX ||
-	    h->offset > h->len || whole > h->len - h->offset)
-		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	if (p->imm && !recv_of(rc, h->rq_seq))
-		return dp_rnr_syndrome(rc);
-	to = dp_remote_reach(&rc->qp, h->rkey, h->va - h->offset, h->len, DP_ACCESS_REMOTE_WRITE);
-	if (!to)
-		return DP_NAK(DP_NAK_REMOTE_ACCESS);
-	dp_copy_payload(to + h->offset, p, 0, len);
-	return 0;
-}
-
-/* Places all but the last `tail` bytes of the payload. */
-static int place(struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h,
-		 uint32_t tail)
-{
-	uint32_t whole = p->payload_len + p->payload2_len;
-	int err;
-
-	if (whole > dp_segment_limit(rc))
-		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	err = p->mask & DP_IS_SEND ? place_send(rc, p, h, whole - tail) :
-				     place_write(rc, p, h, whole - tail);
-	if (!err)
-		rc->qp.stats.rx_bytes += whole;
-	return err;
-}
-
-static int place_tail(struct dp_rc *rc, const struct dp_held *h)
-{
-	struct dp_rwqe *wqe;
-	uint8_t *to;
-
-	if (!h->tail_len || rc->qp.engine->cfg.no_payload)
-		return 0;
-	if (dp_opcodes[h->opcode].mask & DP_IS_SEND) {
-		wqe = dp_receive(&rc->qp, 0);
-		return dp_receive_fill(&rc->qp, wqe, h->offset, h->tail, h->tail_len) ?
-			       DP_NAK(DP_NAK_REMOTE_OPERATION) :
-			       0;
-	}
-	to = dp_remote_reach(&rc->qp, h->rkey, h->va, h->tail_len, DP_ACCESS_REMOTE_WRITE);
-	if (!to)
-		return DP_NAK(DP_NAK_REMOTE_ACCESS);
-	dp_place(to, h->tail, h->tail_len);
-	return 0;
-}
 
 /* ---- packets ------------------------------------------------------------------------------- */
 
@@ -137,12 +60,16 @@ static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_ps
 	n_psn = missing(rc, p->psn, n_psn);
 	dp_held_from(p, &h, now);
 	cut_read(p, &h, n_psn);
+	if (!dp_rx_pages_get(rc, p->psn, n_psn))
+		return -EAGAIN;
 	if (p->mask & DP_IS_LAST)
 		tail = whole < DP_TAIL_HELD ? whole : DP_TAIL_HELD;
 	if (p->mask & (DP_IS_READ | DP_IS_ATOMIC))
 		h.kind = p->mask & DP_IS_READ ? DP_HELD_READ : DP_HELD_ATOMIC;
-	else if (place(rc, p, &h, tail))
+	else if (dp_place_packet(rc, p, &h, tail)) {
+		dp_rx_pages_put(rc, p->psn);
 		return -EAGAIN;
+	}
 	if (p->mask & DP_IS_LAST && !h.kind) {
 		h.kind = DP_HELD_LAST;
 		h.tail_len = (uint8_t)tail;
@@ -151,8 +78,6 @@ static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_ps
 		h.va += whole - tail;
 		h.offset += whole - tail;
 	}
-	if (!dp_rx_pages_get(rc, p->psn, n_psn))
-		return -EAGAIN;
 	*dp_rx_held(rc, p->psn) = h;
 	for (i = 0; i < n_psn; i++) {
 		dp_rx_set(rc, dp_psn_add(p->psn, i));
@@ -170,7 +95,7 @@ static int take_turn(struct dp_rc *rc, const struct dp_held *h)
 		return 0;
 	if (h->rq_seq != rc->resp.rq_seq)
 		return DP_NAK(DP_NAK_INVALID_REQUEST);
-	return recv_of(rc, h->rq_seq) ? 0 : dp_rnr_syndrome(rc);
+	return dp_recv_of(rc, h->rq_seq) ? 0 : dp_rnr_syndrome(rc);
 }
 
 static int run(struct dp_rc *rc, const struct dp_held *h, uint32_t psn)
@@ -185,7 +110,7 @@ static int run(struct dp_rc *rc, const struct dp_held *h, uint32_t psn)
 	case DP_HELD_LAST:
 		err = take_turn(rc, h);
 		if (!err)
-			err = place_tail(rc, h);
+			err = dp_place_tail(rc, h);
 		return err ? err : dp_finish_message(rc, h);
 	default:
 		return 0;
@@ -205,7 +130,7 @@ static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_
 	err = p->mask & DP_IS_LAST ? take_turn(rc, h) : 0;
 	if (err)
 		return err;
-	err = place(rc, p, h, 0);
+	err = dp_place_packet(rc, p, h, 0);
 	if (err == DP_NAK(DP_NAK_INVALID_REQUEST) && p->mask & DP_IS_SEND && dp_receive(&rc->qp, 0))
 		dp_fail_recv(rc, DP_WC_LOC_LEN_ERR);
 	else if (err == DP_NAK(DP_NAK_REMOTE_OPERATION))

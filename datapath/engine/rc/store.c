@@ -11,6 +11,9 @@
  * and 40 ms that comes and goes. */
 #define PAGES_SPARE 256
 
+/* Free spans that a store keeps: 64 KiB. */
+#define SPANS_SPARE 1024
+
 /* QPs of an engine for which blocks are set aside, 110 KiB each.  Those of further QPs come from
  * the system when packets are under way: few of so many QPs are at work at a time. */
 #define QPS_RESERVED 256
@@ -35,9 +38,11 @@ void dp_store_init(struct dp_store *s, uint32_t window_psns, bool shared)
 	s->tx_page.size = sizeof(struct dp_tx_page);
 	s->rx.size = sizeof(struct dp_rx_block) + pages * sizeof(struct dp_rx_page *);
 	s->rx_page.size = sizeof(struct dp_rx_page);
+	s->span.size = sizeof(struct dp_span);
 	s->answers.size = sizeof(struct dp_answers);
 	s->tx.keep = s->rx.keep = s->answers.keep = shared ? UINT32_MAX : 0;
 	s->tx_page.keep = s->rx_page.keep = shared ? UINT32_MAX : PAGES_SPARE;
+	s->span.keep = SPANS_SPARE;
 }
 
 void dp_store_drain(struct dp_store *s)
@@ -46,6 +51,7 @@ void dp_store_drain(struct dp_store *s)
 	dp_pool_drain(&s->tx_page);
 	dp_pool_drain(&s->rx);
 	dp_pool_drain(&s->rx_page);
+	dp_pool_drain(&s->span);
 	dp_pool_drain(&s->answers);
 }
 

@@ -8,7 +8,7 @@
 #include "engine/engine.h"
 
 struct dp_store {
-	struct dp_pool tx, tx_page, rx, rx_page, answers;
+	struct dp_pool tx, tx_page, rx, rx_page, span, answers;
 	uint32_t window_psns, engines, qps;
 	bool shared; /* engines of a simulation share it: nothing is set aside for a QP */
 };

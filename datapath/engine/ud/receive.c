@@ -38,10 +38,11 @@ static int place(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_
 	int err;
 
 	dp_grh_set(grh, pkt);
-	err = dp_receive_fill(qp, wqe, 0, qp->engine->cfg.no_payload ? NULL : grh, DP_GRH_LEN);
+	err = dp_receive_fill(qp, wqe, 0, qp->engine->cfg.no_payload ? NULL : grh, DP_GRH_LEN,
+			      NULL);
 	if (err)
 		return err;
-	return dp_receive_payload(qp, wqe, DP_GRH_LEN, p, len);
+	return dp_receive_payload(qp, wqe, DP_GRH_LEN, p, len, NULL);
 }
 
 int dp_ud_rx(struct dp_qp *qp, const struct dp_packet *pkt, const struct dp_parsed *p, uint64_t now)
