@@ -11,7 +11,19 @@ from datapath.native import ffi, lib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
 from tests.engine.datagram import GRH_LEN, DatagramQP
-from tests.engine.ladder import QP, SGE, Channel, Host, Memory, World, check, failed, ok, pattern
+from tests.engine.ladder import (
+    QP,
+    SGE,
+    Channel,
+    Host,
+    Memory,
+    Packet,
+    World,
+    check,
+    failed,
+    ok,
+    pattern,
+)
 from tests.engine.test_errors import MODES
 
 pytestmark = pytest.mark.san
@@ -251,18 +263,27 @@ def test_what_was_borrowed_is_flushed_in_error(ext: World) -> None:
     end(srq, b)
 
 
-def test_a_peer_borrows_no_more_than_its_share(ext: World) -> None:
-    """It claims that hundreds of messages lie before the one that has come."""
+def test_a_peer_that_claims_too_much_borrows_nothing(ext: World) -> None:
+    """Hundreds of messages are to lie before one that is few PSNs ahead."""
     srq = SRQ(ext.b_host, 1024)
     (a, b), (c, d) = pairs(ext, srq, 2, extended=True)
     for i in range(200):
         srq.recv(8, wr_id=i)
-    for psn, rq_seq in ((101, 500), (102, 100_000), (103, 2**32 - 1)):
+    for psn, rq_seq in ((101, 2), (101, 500), (102, 100_000), (103, 2**32 - 1)):
         ext.give(b.host, forge.packet(a, 0xC4, psn, forge.xdh(rq_seq=rq_seq), b"12345678"))
     c.send(b"others")
     ext.run(until=lambda: bool(c.poll()))
-    (received,) = d.poll_recv()
-    assert received == ok("RECV", byte_len=6)
-    assert received.wr_id is not None
-    assert received.wr_id <= 128
+    assert d.poll_recv() == [ok("RECV", byte_len=6, wr_id=0)]
     end(srq, b, d)
+
+
+def test_the_first_packet_of_a_message_claims_no_other_receive(ext: World) -> None:
+    srq = SRQ(ext.b_host, 1024)
+    ((a, b),) = pairs(ext, srq, 1, extended=True)
+    for i in range(200):
+        srq.recv(5000, wr_id=i)
+    data = bytes(1024)
+    ext.give(b.host, forge.packet(a, 0xC0, 100, forge.xdh(rq_seq=100), data))
+    assert b.state == "ERR"
+    assert b.poll_recv() == []
+    end(srq, b)

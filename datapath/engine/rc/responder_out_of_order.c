@@ -51,6 +51,15 @@ static void cut_read(const struct dp_parsed *p, struct dp_held *h, uint32_t n_ps
 		h->len = n_psn * h->segment;
 }
 
+/* Whether so many messages before it may take receives: each has a PSN of its own. */
+static bool may_take(const struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h)
+{
+	const struct dp_responder *r = &rc->resp;
+
+	return !(p->mask & (DP_IS_SEND | DP_HAS_IMM)) ||
+	       h->rq_seq - r->rq_seq <= (uint32_t)dp_psn_diff(p->psn, r->epsn);
+}
+
 /* Takes a packet behind a gap: places its payload and remembers the rest. */
 static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_psn, uint64_t now)
 {
@@ -60,7 +69,7 @@ static int take_ahead(struct dp_rc *rc, const struct dp_parsed *p, uint32_t n_ps
 	n_psn = missing(rc, p->psn, n_psn);
 	dp_held_from(p, &h, now);
 	cut_read(p, &h, n_psn);
-	if (!dp_rx_pages_get(rc, p->psn, n_psn))
+	if (!may_take(rc, p, &h) || !dp_rx_pages_get(rc, p->psn, n_psn))
 		return -EAGAIN;
 	if (p->mask & DP_IS_LAST)
 		tail = whole < DP_TAIL_HELD ? whole : DP_TAIL_HELD;
@@ -127,7 +136,7 @@ static int take_expected(struct dp_rc *rc, const struct dp_parsed *p, struct dp_
 		return dp_execute_read(rc, h, p->psn, true);
 	if (p->mask & DP_IS_ATOMIC)
 		return dp_execute_once(rc, h, p->psn, true);
-	err = p->mask & DP_IS_LAST ? take_turn(rc, h) : 0;
+	err = take_turn(rc, h);
 	if (err)
 		return err;
 	err = dp_place_packet(rc, p, h, 0);
