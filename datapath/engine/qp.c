@@ -49,7 +49,7 @@ static uint16_t sq_stride(const struct dp_qp_config *c)
 
 static uint32_t rq_entries(const struct dp_qp_config *c)
 {
-	return c->srq ? (uint32_t)DP_BORROWED_MAX : c->max_recv_wr;
+	return c->srq ? (uint32_t)DP_BORROWED_SHARE : c->max_recv_wr;
 }
 
 static uint32_t rq_sges(const struct dp_qp_config *c)

@@ -156,13 +156,61 @@ void *dp_srq_user(const struct dp_srq *srq)
 
 /* ---- the receives of a QP ------------------------------------------------------------------ */
 
-/* Takes one more receive from the shared queue.  False: the queue is empty, or the QP's ring is
- * full. */
+/* The ring of a QP with a shared queue was made for a share.  A longer one has behind its entries
+ * where that ring is, which comes back when all borrowed receives are used or returned. */
+static void *behind_entries(const struct dp_receives *r)
+{
+	return r->wqes + (size_t)(r->mask + 1) * r->stride;
+}
+
+static bool is_long(const struct dp_qp *qp)
+{
+	return qp->srq && qp->rq.mask >= DP_BORROWED_SHARE;
+}
+
+static bool grow(struct dp_qp *qp)
+{
+	struct dp_receives now = qp->rq;
+	uint32_t i;
+
+	now.mask = 2 * now.mask + 1;
+	now.wqes = malloc((size_t)(now.mask + 1) * now.stride + sizeof(qp->rq.wqes));
+	if (!now.wqes)
+		return false;
+	for (i = now.ci; i != now.pi; i++)
+		memcpy(dp_receives_at(&now, i), dp_receives_at(&qp->rq, i), now.stride);
+	if (is_long(qp)) {
+		memcpy(behind_entries(&now), behind_entries(&qp->rq), sizeof(qp->rq.wqes));
+		free(qp->rq.wqes);
+	} else {
+		memcpy(behind_entries(&now), &qp->rq.wqes, sizeof(qp->rq.wqes));
+	}
+	qp->rq = now;
+	return true;
+}
+
+static void shrink(struct dp_qp *qp)
+{
+	uint8_t *made;
+
+	if (!is_long(qp))
+		return;
+	memcpy(&made, behind_entries(&qp->rq), sizeof(qp->rq.wqes));
+	free(qp->rq.wqes);
+	qp->rq.wqes = made;
+	qp->rq.mask = DP_BORROWED_SHARE - 1;
+}
+
+/* Takes one more receive from the shared queue.  False: none is left for this QP, or there is no
+ * memory. */
 static bool borrow(struct dp_qp *qp)
 {
+	uint32_t has = dp_receives_count(&qp->rq), left = dp_receives_count(&qp->srq->rq);
 	struct dp_srq *srq = qp->srq;
 
-	if (!dp_receives_count(&srq->rq) || dp_receives_count(&qp->rq) > qp->rq.mask)
+	if (left <= (has < DP_BORROWED_SHARE ? 0 : DP_BORROWED_SHARE))
+		return false;
+	if (has > qp->rq.mask && !grow(qp))
 		return false;
 	memcpy(dp_receives_at(&qp->rq, qp->rq.pi++), dp_receives_at(&srq->rq, srq->rq.ci++),
 	       srq->rq.stride);
@@ -191,9 +239,13 @@ const struct dp_rwqe *dp_receive_next(const struct dp_qp *qp)
 
 uint64_t dp_receive_take(struct dp_qp *qp)
 {
+	uint64_t wr_id = dp_receives_at(&qp->rq, qp->rq.ci++)->wr_id;
+
 	if (qp->srq)
 		qp->srq->lent--;
-	return dp_receives_at(&qp->rq, qp->rq.ci++)->wr_id;
+	if (!dp_receives_count(&qp->rq))
+		shrink(qp);
+	return wr_id;
 }
 
 /* Keys in a shared queue belong to the PD of the shared queue. */
@@ -234,6 +286,7 @@ static void give_back(struct dp_qp *qp)
 		       srq->rq.stride);
 		srq->lent--;
 	}
+	shrink(qp);
 }
 
 void dp_receives_reset(struct dp_qp *qp)

@@ -3,15 +3,17 @@
  * Receives: the ring of a QP or of a shared receive queue.
  *
  * A QP with a shared queue borrows receives from it.  It borrows one when the message that will
- * take it arrives, and keeps borrowed receives in a small ring of its own: in extended mode several
- * messages may be under way behind a gap.  A reset returns the unused ones.
+ * take it arrives, and keeps borrowed receives in a ring of its own: in extended mode many messages
+ * may be under way behind a gap.  The ring has room for a share; it grows when it is full, and is
+ * short again once it is empty.  Beyond its share a QP borrows only while the queue has more than a
+ * share left, which is for others.  A reset returns the unused ones.
  */
 #ifndef DP_ENGINE_RECEIVES_H
 #define DP_ENGINE_RECEIVES_H
 
 #include "engine/memory.h"
 
-enum { DP_BORROWED_MAX = 128 }; /* most receives that a QP borrows at a time; a power of two */
+enum { DP_BORROWED_SHARE = 128 }; /* receives that a QP may borrow at a time; a power of two */
 
 struct dp_rwqe {
 	uint64_t wr_id;

@@ -287,3 +287,63 @@ def test_the_first_packet_of_a_message_claims_no_other_receive(ext: World) -> No
     assert b.state == "ERR"
     assert b.poll_recv() == []
     end(srq, b)
+
+
+def behind_one_that_is_lost(world: World, srq: SRQ, count: int) -> tuple[QP, QP, Packet]:
+    """The first of `count` messages is lost, and the others have come."""
+    a, b = world.extended_pair(b_srq=srq.srq, max_send_wr=1024)
+    for i in range(count):
+        a.send(b"x", signaled=i + 1 == count)
+    lost, *others = a.host.send_all()
+    for packet in others:
+        world.give(b.host, packet)
+    return a, b, lost
+
+
+def test_many_messages_behind_a_gap(ext: World) -> None:
+    srq = SRQ(ext.b_host, 1024)
+    for i in range(800):
+        srq.recv(8, wr_id=i)
+    a, b, lost = behind_one_that_is_lost(ext, srq, 600)
+    assert b.stats()["out_of_order"] == 599
+    ext.give(b.host, lost)
+    assert [c.wr_id for c in b.poll_recv()] == list(range(600))
+    ext.settle()
+    assert a.poll() == [ok("SEND")]
+    end(srq, b)
+
+
+def test_a_share_is_left_for_others(ext: World) -> None:
+    """What a QP borrows beyond its share does not take the last of the queue."""
+    srq = SRQ(ext.b_host, 1024)
+    c, d = ext.extended_pair(b_srq=srq.srq)
+    for i in range(300):
+        srq.recv(8, wr_id=i)
+    a, b, lost = behind_one_that_is_lost(ext, srq, 300)
+    assert b.stats()["out_of_order"] == 300 - 128 - 1
+    for _ in range(128):
+        c.send(b"y")
+    for packet in c.host.send_all():
+        if packet.dest_qpn == d.qpn:
+            ext.give(d.host, packet)
+    assert [x.wr_id for x in d.poll_recv()] == list(range(300 - 128, 300))
+    for _ in range(128):
+        srq.recv(8)
+    ext.give(b.host, lost)
+    assert ext.run()
+    assert a.poll() == [ok("SEND")]
+    end(srq, b, d)
+
+
+def test_what_was_borrowed_beyond_a_share_goes_back_at_reset(ext: World) -> None:
+    srq = SRQ(ext.b_host, 1024)
+    for i in range(800):
+        srq.recv(8, wr_id=i)
+    _, b, _ = behind_one_that_is_lost(ext, srq, 600)
+    b.to(lib.DP_QPS_RESET)
+    b.host.verify()
+    ((c, d),) = pairs(ext, srq, 1, extended=True)
+    c.send(b"y")
+    ext.run()
+    assert [x.wr_id for x in d.poll_recv()] == [0]
+    end(srq, b, d)
