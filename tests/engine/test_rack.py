@@ -106,6 +106,15 @@ def test_the_newest_delivered_by_sending_time(
     assert not lib.dp_rack_overtook(ours, 0, ours.xmit_ns + 1)
 
 
+@pytest.mark.parametrize("psn", [0, 1, 2**23, 2**23 + 1, 2**24 - 1])
+def test_before_the_first_delivery_nothing_was_overtaken(psn: int) -> None:
+    """Not even a packet of time 0, whatever its PSN."""
+    rack = ffi.new("struct dp_rack *")
+    assert not lib.dp_rack_overtook(rack, psn, 0)
+    lib.dp_rack_delivered(rack, psn, 0, 0)  # within no time
+    assert lib.dp_rack_overtook(rack, (psn - 1) % 2**24, 0)
+
+
 def test_what_was_overtaken_is_lost_an_rtt_and_a_window_after_it_was_sent() -> None:
     rack = ffi.new("struct dp_rack *")
     lib.dp_rack_delivered(rack, 7, 1000 * US, 1200 * US)

@@ -97,6 +97,14 @@ def test_goodput_is_what_the_headers_leave() -> None:
     )
 
 
+def test_a_read_at_time_zero_is_asked_for_once() -> None:
+    """Whatever its first PSN, which follows from the seed."""
+    for seed in range(16):
+        read = flow(size=65536, message_bytes=65536, opcode=traffic.RDMA_READ)
+        result = Simulation(Dumbbell(1), seed=seed).run(read)
+        assert (seed, result.qps["retransmits"]) == (seed, 0)
+
+
 def test_a_small_flow_takes_serialization_and_propagation() -> None:
     """Every term is known: the packet over three links, and its ACK back over three."""
     edge, neck = Link(100 * GBIT, 1_500), Link(40 * GBIT, 7_000)

@@ -21,16 +21,17 @@ static bool sent_after(uint64_t a_ns, uint32_t a_psn, uint64_t b_ns, uint32_t b_
 
 void dp_rack_delivered(struct dp_rack *r, uint32_t psn, uint64_t sent_ns, uint64_t now)
 {
-	if (r->rtt_ns && sent_after(r->xmit_ns, r->psn, sent_ns, psn))
+	if (r->any && sent_after(r->xmit_ns, r->psn, sent_ns, psn))
 		return;
 	r->xmit_ns = sent_ns;
 	r->psn = psn;
 	r->rtt_ns = now - sent_ns;
+	r->any = true;
 }
 
 bool dp_rack_overtook(const struct dp_rack *r, uint32_t psn, uint64_t sent_ns)
 {
-	return sent_after(r->xmit_ns, r->psn, sent_ns, psn);
+	return r->any && sent_after(r->xmit_ns, r->psn, sent_ns, psn);
 }
 
 uint64_t dp_rack_due(const struct dp_rack *r, uint64_t sent_ns, uint64_t window_ns)

@@ -19,7 +19,8 @@
 struct dp_rack {
 	uint64_t xmit_ns; /* RACK.xmit_ts */
 	uint32_t psn;	  /* RACK.end_seq */
-	uint64_t rtt_ns;  /* RACK.rtt; 0: nothing has been delivered yet */
+	bool any;	  /* false: nothing has been delivered yet */
+	uint64_t rtt_ns;  /* RACK.rtt */
 };
 
 /* How much later than its successors a packet may arrive. */
