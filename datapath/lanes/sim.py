@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from datapath.fabric.changes import SetAlgorithm
+    from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.flows import FlowResults, Flows
     from datapath.fabric.sim_result import Sampling, SimResult
     from datapath.fabric.simulator import Simulation
@@ -134,6 +135,12 @@ class Simulated:
     def link_bytes(self) -> Any:
         """That each link carried, with all that belongs to its packets on the wire."""
         return self.result.links["delivered_bytes"]
+
+
+def _is_narrow(graph: Graph) -> bool:
+    """Whether some link carries shorter packets than its ends believe."""
+    links = (link for cable in graph.cables for link in (cable.forward, cable.backward))
+    return any("max_packet" in dict(link.impairments) for link in links)
 
 
 def _run_failed(error: Deadlock) -> RunFailed:
@@ -290,17 +297,10 @@ class SimNetwork:
         """
         from datapath.fabric.simulator import Simulation
 
-        trims = self.path.link("forward").trim or self.path.link("backward").trim
         simulation = Simulation(
             shape(self.topology, self.path),
             seed=seed,
-            transport=engine_options(
-                transport,
-                self.topology.mtu,
-                int(self.link_rates_bps[0]),
-                data_class=DATA_CLASS if trims or self.topology.lossless else 0,
-                classes=traffic_classes(self.path),
-            ),
+            transport=self._engine_options(transport),
             wakeup=self._wakeup(spin_ns),
         )
         sampling = self._sampling(simulation, flows, series)
@@ -323,6 +323,17 @@ class SimNetwork:
             raise _run_failed(error) from error
         self._counters = self._count(result)
         return Simulated(result.flows, _frame(result) if sampling else None, result)
+
+    def _engine_options(self, transport: Transport) -> EngineOptions:
+        trims = self.path.link("forward").trim or self.path.link("backward").trim
+        return engine_options(
+            transport,
+            self.topology.mtu,
+            int(self.link_rates_bps[0]),
+            data_class=DATA_CLASS if trims or self.topology.lossless else 0,
+            classes=traffic_classes(self.path),
+            preset=not _is_narrow(self.graph),
+        )
 
     def _watched(self, watch: Watch | None, compiled: Sequence[Any]) -> Watched | None:
         return None if watch is None else Watched(self.topology, self.path, watch, compiled)

@@ -21,10 +21,12 @@ def engine_options(
     *,
     data_class: int = 0,
     classes: Sequence[QueueClass] = (),
+    preset: bool = True,
 ) -> EngineOptions:
     """The engine's options of a `transport` section, as devices of live lanes have them.
 
-    classes: of the links, where packets have them by their DSCP.
+    classes: of the links, where packets have them by their DSCP.  preset: no QP has to find out
+    what its path carries.
     """
     from datapath.fabric.engine_options import EngineOptions
     from datapath.fabric.links import class_of_credits, classes_by_dscp, ranks_by_dscp
@@ -37,6 +39,7 @@ def engine_options(
     return EngineOptions(
         path_mtu=path_mtu,
         extended=transport.mode == "auto",
+        preset=preset,
         ecn=transport.ecn,
         window_psns=options.window or 0,
         min_rto_ns=options.min_rto or 0,

@@ -20,7 +20,8 @@
  *               in a READ response the ts_ns of the request that it answers
  *   a word of 32 bits, by the type of the packet:
  *     segment   READ request: payload bytes of each PSN of the answer
- *     held_ns   READ response: how long the responder held the request
+ *     held_ns   READ response: how long the responder held the request; all ones: that
+ *               long or longer
  *     rq_seq    others: how many messages that consume a receive (SEND, WRITE with
  *               immediate) preceded this one on the QP, modulo 2^32
  *   offset(32)  where this packet's payload lies in its message, bytes;
@@ -42,7 +43,8 @@
  * XAH (28 bytes and what it announces, after the AETH of extended ACK 0xD1; BTH
  * PSN = last PSN received in order, in a NAK the PSN that it refuses):
  *   ts_echo_ns(32)   XDH timestamp of the newest packet received
- *   ack_delay_ns(32) how long the receiver held it; all ones: none received yet
+ *   ack_delay_ns(32) how long the receiver held it; all ones: none received yet, or none
+ *                    within 2^32 ns
  *   marked(32)       packets received so far with IP CE, modulo 2^32
  *   duplicates(32)   packets received so far that had been received before
  *   sack_base(24)    PSN of bit 0 of the bitmap, a multiple of 32

@@ -121,6 +121,70 @@ def test_the_answer_of_a_read(ext: World) -> None:
     assert_parted(a, seen, THERE + BACK, UNREAD_B + HELD + UNREAD_A, mean_ns=UNREAD_A)
 
 
+LONG_WAYS = [2 * S, 3 * S, 5 * S, 14 * S]  # the clocks of the packets wrap after 4.3 s
+
+
+@pytest.mark.parametrize("way_ns", LONG_WAYS)
+def test_a_way_of_any_length(ext: World, way_ns: int) -> None:
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.write(b"x", b.host.memory(8))
+    a.read(8, b.host.memory(8))
+    for _ in range(2):  # of the READ as well
+        packets = a.host.send_all()
+        ext.now += way_ns
+        for packet in packets:
+            ext.give(b.host, packet)
+        answers = b.host.send_all()
+        ext.now += BACK
+        for answer in answers:
+            ext.give(a.host, answer)
+    assert len(a.poll()) == 2
+    assert {ack["rtt_ns"] for ack in seen.acks} == {way_ns + BACK}
+    assert flow(a).min_rtt_ns == way_ns + BACK
+
+
+@pytest.mark.parametrize("way_ns", LONG_WAYS)
+@pytest.mark.parametrize("copy", ["first", "last"])
+def test_a_long_way_of_a_packet_that_was_sent_again(ext: World, way_ns: int, copy: str) -> None:
+    """It tells when its last copy was answered.  An earlier copy is no sample, rather than a wrong
+    one: by 32 bits of a clock it could have left at several times."""
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    for again in (False, True):
+        a.write(b"x", b.host.memory(8))
+        (first,) = a.host.send_all()
+        last = first
+        if again:
+            ext.expire(a)
+            (last,) = a.host.send_all()
+        ext.now += way_ns
+        ext.give(b.host, last if copy == "last" else first)
+        (ack,) = b.host.send_all()
+        ext.now += BACK
+        ext.give(a.host, ack)
+    assert a.stats()["retransmits"] == 1
+    assert [ack["rtt_ns"] for ack in seen.acks] == [
+        way_ns + BACK,
+        (way_ns + BACK) * (copy == "last"),
+    ]
+
+
+def test_a_read_that_the_peer_held_for_longer_than_a_packet_tells(ext: World) -> None:
+    """No sample, rather than a false one."""
+    a, b = ext.extended_pair()
+    seen = Witness(a)
+    a.read(8, b.host.memory(8))
+    (request,) = a.host.send_all()
+    pass_late(ext, b, request, THERE, 0)
+    ext.now += 5 * S
+    (response,) = (p for p in b.host.send_all() if is_response(p))
+    assert response.xdh()["held_ns"] == 2**32 - 1
+    ext.give(a.host, response)
+    assert a.poll() == [ok("RDMA_READ")]
+    assert [ack["rtt_ns"] for ack in seen.acks] == [0]
+
+
 def test_a_read_that_waited_for_a_gap_to_close(ext: World) -> None:
     """Its time with the responder begins with its own arrival."""
     a, b = ext.extended_pair()

@@ -198,6 +198,15 @@ def test_packets_are_as_long_as_live_ones(section: dict[str, Any], mtu: int, seg
     assert options.segment_max == segment
 
 
+@pytest.mark.parametrize("max_packet", [1200, 1400, 1500])
+def test_qps_find_out_what_their_path_carries(max_packet: int) -> None:
+    """As live ones: a segment of 1408 bytes fits the last of these paths alone."""
+    section = path(rate="1gbit", delay="10us", backward={"max_packet": max_packet})
+    with open_network(topology(mtu=1500), section) as network:
+        result = simulate(network, flow(1, 0, 1_000_000))
+    assert result.flows.rows["delivered_bytes"] == 1_000_000
+
+
 def test_switches_share_buffers_trim_and_stamp() -> None:
     section = topology(preset="star", hosts=4, buffer="1MB")
     made = shape(section, path(trim=True, telemetry=True))

@@ -10,8 +10,11 @@
 
 /* A READ may wait at the peer behind others, for any time. */
 #define ANY_TIME UINT32_MAX
-/* Echoes may lie so far ahead, by clocks that differ; far less than they go back, which is 4.3 s. */
+/* Echoes may lie so far ahead, by clocks that differ; far less than their 2^32 ns. */
 #define ECHO_AHEAD_NS 10000000u
+/* An echo has 32 bits.  If the RTT is longer than this, they do not tell which copy of a packet is
+ * answered: the first one is sent again after two RTTs, and may be answered later still. */
+#define UNSURE_RTT_NS (1u << 30)
 /* Timers are so coarse. */
 #define TICK_NS (1u << DP_WHEEL_SHIFT)
 
@@ -22,6 +25,8 @@ struct delivery {
 	uint32_t n_hops; /* number of telemetry records that were echoed */
 	const uint8_t *hops;
 	struct dp_rec newest; /* the delivered packet that was sent last */
+	bool sure;	      /* a packet among them was sent but once, or its last copy echoed, */
+	uint64_t near_ns;     /* at this time, of the newest; else: as the RTT would have it */
 	bool echoed;	      /* the peer echoed when the packet that it answers was sent: */
 	uint64_t echo_ns;     /* at this time, or before */
 	uint64_t rtt_ns;      /* RTT of the network; 0: no sample */
@@ -35,14 +40,38 @@ struct delivery {
 
 /* ---- delivery -------------------------------------------------------------------------- */
 
-/* The full time of an echo: the last one up to now that has these low bits.  One that is a little
- * ahead is of now: with a request comes our time plus how long the peer held it by its own clock. */
-static uint64_t full_echo(uint32_t echo_ns, uint64_t now)
+/* The full time of an echo: of the times up to now that have these low bits, the one nearest to
+ * `near_ns`.  One that is a little ahead is of now: with a request comes our time plus how long the
+ * peer held it by its own clock. */
+static uint64_t full_echo(uint32_t echo_ns, uint64_t near_ns, uint64_t now)
 {
 	uint64_t latest = now + ECHO_AHEAD_NS;
-	uint64_t echo = latest - (uint32_t)((uint32_t)latest - echo_ns);
+	uint64_t echo = latest - (uint32_t)((uint32_t)latest - echo_ns), back;
 
+	if (echo <= latest && echo > near_ns) {
+		back = (echo - near_ns + (1u << 31)) >> 32 << 32;
+		if (back <= echo)
+			echo -= back;
+	}
 	return echo < now ? echo : now;
+}
+
+/* When the packet was sent that is answered now, if its RTT is as the others'. */
+static uint64_t expected_ns(const struct dp_rc *rc, uint32_t hold_ns, uint64_t now)
+{
+	uint64_t ago = rc->flow->rtt.srtt_ns + hold_ns;
+
+	return ago < now ? now - ago : 0;
+}
+
+static void note_sent(struct delivery *d, const struct dp_rec *rec)
+{
+	if (rec->resent && (uint32_t)rec->sent_ns != (uint32_t)d->echo_ns)
+		return;
+	if (d->sure && rec->sent_ns <= d->near_ns)
+		return;
+	d->sure = true;
+	d->near_ns = rec->sent_ns;
 }
 
 /* Whether the last copy of a retransmitted packet is answered, and not an earlier one.  The peer's
@@ -73,6 +102,7 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 	rec->state = DP_REC_DONE;
 	if (answers_last_copy(rc, rec, d, now))
 		dp_rack_update(rc, psn, rec, now);
+	note_sent(d, rec);
 	d->bytes += rec->len;
 	if (b->paths > 1)
 		dp_path_delivered(b, rec);
@@ -82,13 +112,14 @@ static void deliver(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t
 }
 
 /* The request for a response has arrived: what was sent before it on the path, and has not, is lost. */
-static void note_arrived(struct dp_rc *rc, uint32_t psn, const struct delivery *d, uint64_t now)
+static void note_arrived(struct dp_rc *rc, uint32_t psn, struct delivery *d, uint64_t now)
 {
 	struct dp_rec *rec = dp_rec_at(rc, psn);
 
 	if (rec->state != DP_REC_FLIGHT || rec->arrived || !answers_last_copy(rc, rec, d, now))
 		return;
 	rec->arrived = true;
+	note_sent(d, rec);
 	dp_rack_delivered(&rc->req.block->class[rec->path].rack, psn, rec->sent_ns, now);
 }
 
@@ -189,22 +220,21 @@ static uint32_t may_hold_ns(const struct dp_rc *rc)
 	return (uint32_t)dp_ack_delay_ns(rc->flow->thinning.level) + TICK_NS;
 }
 
-/* Takes an RTT sample.  The packet left at `sent_ns` of our clock, and the peer held its answer for
- * `hold_ns`; it may hold it for `may_ns` and not be late.  An answer cannot arrive before the packet
- * that it answers was sent. */
-static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t sent_ns,
+/* Takes an RTT sample of the packet that was echoed.  The peer held its answer for `hold_ns` (all
+ * ones: that long or longer); it may hold it for `may_ns` and not be late.  An answer cannot arrive
+ * before the packet that it answers was sent. */
+static void sample_rtt(const struct dp_rc *rc, struct delivery *d, const struct dp_parsed *p,
 		       uint32_t hold_ns, uint32_t may_ns, uint64_t now)
 {
-	uint64_t arrived = dp_arrived(p, now);
-	uint32_t rtt = (uint32_t)arrived - sent_ns - hold_ns;
+	uint64_t arrived = dp_arrived(p, now), answered_ns = d->echo_ns + hold_ns;
 
-	if (rtt > INT32_MAX) {
-		arrived = now;
-		rtt = (uint32_t)now - sent_ns - hold_ns;
-	}
-	if (!rtt || rtt > INT32_MAX || hold_ns > INT32_MAX)
+	if (hold_ns == UINT32_MAX || (!d->sure && rc->flow->rtt.srtt_ns > UNSURE_RTT_NS))
 		return;
-	d->rtt_ns = rtt;
+	if (arrived < answered_ns)
+		arrived = now;
+	if (arrived <= answered_ns)
+		return;
+	d->rtt_ns = arrived - answered_ns;
 	d->host_ns = now - arrived + hold_ns;
 	d->late_ns = now - arrived + (hold_ns > may_ns ? hold_ns - may_ns : 0);
 }
@@ -212,19 +242,21 @@ static void sample_rtt(struct delivery *d, const struct dp_parsed *p, uint32_t s
 /* What is answered waited at the peer for so long, behind others or for a host that stands still. */
 static void note_held(struct dp_rc *rc, struct delivery *d, uint32_t hold_ns, uint64_t now)
 {
-	if (!d->rtt_ns)
+	if (!d->rtt_ns && hold_ns != UINT32_MAX)
 		return;
 	d->held_ns = hold_ns;
 	dp_rtt_held(&rc->flow->rtt, hold_ns, now);
 }
 
-/* Cuts the RTT sample in two: the packet arrived at arrived_ns of the peer's clock. */
-static void cut_rtt(struct dp_rc *rc, struct delivery *d, uint32_t sent_ns, uint32_t arrived_ns,
+/* Cuts the RTT sample in two, if there is one and it is not too long for that: the packet arrived at
+ * arrived_ns of the peer's clock. */
+static bool cut_rtt(struct dp_rc *rc, struct delivery *d, uint32_t sent_ns, uint32_t arrived_ns,
 		    uint64_t now)
 {
-	if (d->rtt_ns)
-		d->back_ns =
-			dp_oneway_sample(&rc->flow->oneway, sent_ns, arrived_ns, d->rtt_ns, now);
+	if (!d->rtt_ns || d->rtt_ns > INT32_MAX)
+		return false;
+	d->back_ns = dp_oneway_sample(&rc->flow->oneway, sent_ns, arrived_ns, d->rtt_ns, now);
+	return true;
 }
 
 /* How late the hosts were, for the average packet that should have been acknowledged at once: a late
@@ -371,7 +403,8 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	in_flight = r->block->listed;
 	note_marks(rc, p, &xah);
 	d.echoed = xah.ack_delay_ns != UINT32_MAX;
-	d.echo_ns = full_echo(xah.ts_echo_ns, now);
+	d.near_ns = expected_ns(rc, xah.ack_delay_ns, now);
+	d.echo_ns = full_echo(xah.ts_echo_ns, d.near_ns, now);
 	news = deliver_cumulative(rc, upto, &d, now);
 	if (is_fatal(syndrome) && dp_psn_diff(p->psn, r->snd_una) >= 0 &&
 	    dp_psn_diff(p->psn, r->snd_nxt) < 0) {
@@ -385,13 +418,12 @@ void dp_ext_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	d.n_hops = xah.n_hops;
 	d.hops = p->hops;
 	marked = echoes(rc, &xah, now);
+	d.echo_ns = full_echo(xah.ts_echo_ns, d.near_ns, now);
 	if ((d.any || news) && d.echoed) { /* atomics alone: their answers tell no RTT */
-		sample_rtt(&d, p, xah.ts_echo_ns, xah.ack_delay_ns,
-			   d.any ? may_hold_ns(rc) : ANY_TIME, now);
+		sample_rtt(rc, &d, p, xah.ack_delay_ns, d.any ? may_hold_ns(rc) : ANY_TIME, now);
 		if (!d.any)
 			note_held(rc, &d, xah.ack_delay_ns, now);
-		cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now);
-		if (d.rtt_ns && rc->flow->rtt.srtt_ns)
+		if (cut_rtt(rc, &d, xah.ts_echo_ns, xah.arrived_ns, now) && rc->flow->rtt.srtt_ns)
 			dp_thinning_sample(&rc->flow->thinning, d.back_ns, rc->flow->rtt.min_rtt_ns,
 					   rc->flow->rtt.srtt_ns, in_flight, now);
 	}
@@ -404,10 +436,12 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 			uint64_t now)
 {
 	uint32_t upto = dp_psn_add(xdh->ack_psn, 1), hold;
-	struct delivery d = { .echoed = true, .echo_ns = full_echo(xdh->ack_ts_ns, now) };
+	struct delivery d = { .echoed = true };
 
 	if (!rc->req.block || dp_psn_diff(upto, rc->req.snd_nxt) > 0)
 		return;
+	d.near_ns = expected_ns(rc, 0, now);
+	d.echo_ns = full_echo(xdh->ack_ts_ns, d.near_ns, now);
 	deliver_cumulative(rc, upto, &d, now);
 	if (!d.any)
 		return;
@@ -417,7 +451,8 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	hold = xdh->ack_ts_ns - (uint32_t)d.newest.sent_ns;
 	if (hold > INT32_MAX)
 		hold = 0;
-	sample_rtt(&d, p, xdh->ack_ts_ns - hold, hold, may_hold_ns(rc), now);
+	d.echo_ns = full_echo(xdh->ack_ts_ns - hold, d.near_ns, now);
+	sample_rtt(rc, &d, p, hold, may_hold_ns(rc), now);
 	cut_rtt(rc, &d, xdh->ack_ts_ns - hold, xdh->ts_ns - hold, now);
 	delivered(rc, &d, 0, now);
 	dp_requester_wake(rc);
@@ -443,10 +478,13 @@ void dp_ext_response(struct dp_rc *rc, const struct dp_parsed *p, bool marked, u
 	}
 	if (p->xdh) {
 		dp_xdh_get(p->xdh, &xdh);
-		sample_rtt(&d, p, xdh.ts_ns, xdh.held_ns, ANY_TIME, now);
-		note_held(rc, &d, xdh.held_ns, now);
+		d.near_ns = expected_ns(rc, xdh.held_ns, now);
 		d.echoed = true;
-		d.echo_ns = full_echo(xdh.ts_ns, now);
+		d.echo_ns = full_echo(xdh.ts_ns, d.near_ns, now);
+		note_sent(&d, dp_rec_at(rc, p->psn));
+		d.echo_ns = full_echo(xdh.ts_ns, d.near_ns, now);
+		sample_rtt(rc, &d, p, xdh.held_ns, ANY_TIME, now);
+		note_held(rc, &d, xdh.held_ns, now);
 	}
 	dp_rec_at(rc, p->psn)->marked = marked;
 	deliver(rc, p->psn, &d, now);

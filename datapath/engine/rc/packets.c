@@ -62,6 +62,14 @@ static uint16_t path_sport(const struct dp_rc *rc)
 	return dp_roce_sport(rc->qp.sport + rc->req.path);
 }
 
+/* How long a packet has been held, as far as 32 bits tell. */
+static uint32_t held_ns(uint64_t arrived_ns, uint64_t now)
+{
+	uint64_t held = now - arrived_ns;
+
+	return held < UINT32_MAX ? (uint32_t)held : UINT32_MAX;
+}
+
 /* A request leaves: it is the program's reply if it follows a message soon. */
 static void note_reply(struct dp_responder *r, uint64_t now)
 {
@@ -238,7 +246,7 @@ int dp_build_answer(struct dp_rc *rc, struct dp_answer *a, struct dp_packet *pkt
 	if (a->extended)
 		dp_xdh_set(dp_packet_push(pkt, DP_XDH_LEN),
 			   &(struct dp_xdh){ .ts_ns = a->ts_ns,
-					     .held_ns = (uint32_t)(now - a->arrived_ns),
+					     .held_ns = held_ns(a->arrived_ns, now),
 					     .offset = a->offset + offset });
 	else if (pos != MIDDLE)
 		dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), DP_AETH_ACK | DP_AETH_CREDIT_INVALID,
@@ -285,7 +293,7 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		at = dp_packet_push(pkt, DP_XAH_LEN);
 		xah = (struct dp_xah){
 			.ts_echo_ns = r->ts_ns,
-			.ack_delay_ns = r->ts_at_ns ? (uint32_t)(now - r->ts_at_ns) : UINT32_MAX,
+			.ack_delay_ns = r->ts_at_ns ? held_ns(r->ts_at_ns, now) : UINT32_MAX,
 			.marked = r->marked,
 			.duplicates = r->duplicates,
 			.arrived_ns = (uint32_t)r->ts_at_ns,
