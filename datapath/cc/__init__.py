@@ -12,6 +12,7 @@ the transport opens.  docs/cc.md tells how to write one.
     compiler.py    compiles: codegen.py (numba), linking.py and toolchain.py (C), cache.py
     drivers.py     one flow as Python or compiled; receiving.py: the receiver's side
     exercise.py    legal but unkind events, and rules; raised.py: what a hook raises in Python
+    doubts.py      what is legal and hardly meant
     simulate.py    a few flows, one queue
     spec.py        the `cc` section of files
     bpf.py         algorithms for the kernel's TCP (tcp/), in C; struct_ops.py: in object files

@@ -94,7 +94,7 @@ class Transport:
         """Send, wait, and let `step` happen."""
         self._send(step.use)
         self.now_ns += step.wait_ns
-        self._wake()
+        self.wake()
         if step.kind == "timeout":
             self._fill_flow()
             self.driver.on_timeout(float(self.now_ns))
@@ -112,11 +112,14 @@ class Transport:
             else:
                 self._loss(step, newest, size)
 
-    def _wake(self) -> None:
-        if 0 < self.driver.flow.wake_ns <= self.now_ns:
-            self._fill_flow()
-            self.driver.flow.wake_ns = 0
-            self.driver.on_wake(float(self.now_ns))
+    def wake(self) -> bool:
+        """Call on_wake if its time has come; whether it had."""
+        if not 0 < self.driver.flow.wake_ns <= self.now_ns:
+            return False
+        self._fill_flow()
+        self.driver.flow.wake_ns = 0
+        self.driver.on_wake(float(self.now_ns))
+        return True
 
     def _send(self, use: float) -> None:
         flow = self.driver.flow
@@ -200,7 +203,8 @@ def violations(driver: Driver) -> list[str]:
     flow, found = driver.flow, []
     cwnd, rate = float(flow.cwnd_bytes), float(flow.pacing_rate_bps)
     if not (math.isfinite(cwnd) and 0 < cwnd <= flow.max_cwnd_bytes):
-        found.append(f"cwnd_bytes is {cwnd:g}, outside 0..{float(flow.max_cwnd_bytes):g}")
+        most = f"at most {float(flow.max_cwnd_bytes):.0f}"
+        found.append(f"cwnd_bytes is {cwnd:.10g}; it must be above 0 and {most}")
     if not (math.isfinite(rate) and rate >= 0):
         found.append(f"pacing_rate_bps is {rate:g}")
     if not (math.isfinite(flow.wake_ns) and flow.wake_ns >= 0):

@@ -18,6 +18,7 @@ from datapath.cli.output import (
     print_told,
     print_wrapped,
     tell,
+    tell_note,
 )
 from datapath.errors import LocalError, RunFailed
 
@@ -160,13 +161,15 @@ def check(
 
     After each event the window and rate must be within bounds and the state
     finite, and the compiled code must agree with the Python code, which must not
-    raise: it does so where it divides by zero, or leaves an array.
+    raise: it does so where it divides by zero, or leaves an array.  Notes tell
+    what is within bounds and hardly meant, such as a window that never recovers.
 
     \b
     dpctl cc check ./my_cc.py
     dpctl cc check swift --events 100000 --seed 2
     """
     from datapath.cc import compile_algorithm
+    from datapath.cc.doubts import doubts
     from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm
     from datapath.cc.exercise import difference, patient, random_steps, replay
 
@@ -189,8 +192,11 @@ def check(
             )
     if compiled.algorithm.grants:
         _check_receiver(name, compiled, values, events, seed)
+    found = doubts(lambda: NativeAlgorithm(compiled), seed)
+    for doubt in found:
+        tell_note(f"{compiled.name}: {doubt}")
     told = f"{compiled.name}: {events} events, window, rate and state within bounds"
-    print_told(told, {"algorithm": compiled.name, "events": events}, fmt)
+    print_told(told, {"algorithm": compiled.name, "events": events, "doubts": found}, fmt)
 
 
 def _check_receiver(

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from datapath.cc import exercise
+from datapath.cc import compile_algorithm, exercise, registry
+from datapath.cc.doubts import doubts
+from datapath.cc.drivers import NativeAlgorithm
 from datapath.cli import algorithms
 from datapath.cli.algorithms import app
 from datapath.errors import LocalError, RunFailed
@@ -87,6 +90,58 @@ def test_check_finds_an_escape(write: WriteAlgorithm) -> None:
     with pytest.raises(RunFailed, match=r"greedy after event \d+ \(ack\): cwnd_bytes is") as caught:
         run("check", path)
     assert "--seed 1 --events" in caught.value.hint
+
+
+DOUBTFUL = {
+    "reads ack.hop, and nowhere ack.n_hops": """
+        def on_ack(flow, ack):
+            if ack.hop[0].queue_bytes > 1000:
+                flow.cwnd_bytes = flow.mss_bytes
+    """,
+    "cwnd_bytes is .*, less than a packet": """
+        def on_ack(flow, ack):
+            pass
+
+        def on_loss(flow, loss):
+            flow.cwnd_bytes = flow.cwnd_bytes / 2
+    """,
+    "on_wake asked 100 times in a row to be called at once": """
+        def on_ack(flow, ack):
+            flow.wake_ns = ack.now_ns
+
+        def on_wake(flow, now_ns):
+            flow.wake_ns = now_ns
+    """,
+}
+
+
+@pytest.mark.parametrize(("doubt", "hooks"), DOUBTFUL.items())
+def test_check_notes_what_is_hardly_meant(write: WriteAlgorithm, doubt: str, hooks: str) -> None:
+    path = write('@algorithm("doubtful")\nclass Doubtful:' + hooks)
+    done = run("check", path, "--events", "300", "--format", "json")
+    (found,) = told("cc check", done.stdout)["doubts"]
+    assert re.match(f".*{doubt}", found)
+    assert done.stderr == f"note: doubtful: {found}\n"
+
+
+@pytest.mark.parametrize("name", registry())
+def test_the_included_algorithms_raise_no_doubts(name: str) -> None:
+    compiled = compile_algorithm(name)
+    assert doubts(lambda: NativeAlgorithm(compiled), 1) == []
+
+
+def test_check_tells_the_bounds_of_the_window(write: WriteAlgorithm) -> None:
+    path = write(
+        """
+        @algorithm("closed")
+        class Closed:
+            def on_ack(flow, ack):
+                flow.cwnd_bytes = 0
+        """
+    )
+    message = r"cwnd_bytes is 0; it must be above 0 and at most 8388608\n"
+    with pytest.raises(RunFailed, match=message):
+        run("check", path)
 
 
 STUCK = {

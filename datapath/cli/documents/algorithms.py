@@ -53,6 +53,7 @@ class Checked(TypedDict):
 
     algorithm: str
     events: int
+    doubts: Annotated[list[str], means("what is within bounds and hardly meant")]
 
 
 @with_config(CLOSED)
