@@ -134,7 +134,7 @@ def compare(
     dpctl compare results/before results/after --metric all --format json
     dpctl compare results/before results/after --metric goodput --plot goodput.svg
     dpctl compare main . -- experiments/quickstart.yaml
-    dpctl compare --set path.loss=1% --repetitions 12 v1 v2 -- my.yaml
+    dpctl compare --set path.delay=1ms --repetitions 12 v1 v2 -- my.yaml
     dpctl compare results/compare-my-20250101T120000Z --metric latency_p99
 
     Interrupted, it tells what the complete blocks say, and exits with 130.

@@ -121,7 +121,7 @@ def run(
 
     \b
     dpctl run experiments/quickstart.yaml
-    dpctl run my.yaml --set path.loss=1% --repetitions 3 --out /tmp/try
+    dpctl run my.yaml --set path.delay=1ms --repetitions 3 --out /tmp/try
     dpctl run my.yaml --only cc.algo=vpc --only path.loss=0 --only path.loss=1%
     dpctl run my.yaml --repetitions auto
     dpctl run my.yaml --dry-run

@@ -60,7 +60,9 @@ def read_axes(document: Document, schema: Schema, problems: list[Problem]) -> li
     for name, items in matrix.items():
         here: Path = ("sweep", "matrix", name)
         if name in (*RESULT_COLUMNS, *TABLE_COLUMNS):
-            text = f"{name!r} is a column of the results; give the axis another name"
+            words = ", ".join((*RESULT_COLUMNS, *TABLE_COLUMNS))
+            text = f"{name!r} is a column of the results, as are {words}: "
+            text += "give the axis another name"
             problems.append(document.problem(here, text, of_key=True))
             continue
         if not items:
@@ -71,6 +73,7 @@ def read_axes(document: Document, schema: Schema, problems: list[Problem]) -> li
         values = read(document, schema, name, items, problems)
         problems += _repeated(document, here, values)
         axes.append(Axis(name, tuple(values), named))
+        problems += _in_vain(document, axes[-1])
     return axes
 
 
@@ -151,3 +154,15 @@ def _repeated(document: Document, here: Path, values: list[AxisValue]) -> Iterat
         if value.text in seen:
             yield document.problem((*here, index), f"{value.text!r} is in this axis twice")
         seen.add(value.text)
+
+
+def _in_vain(document: Document, axis: Axis) -> Iterator[Problem]:
+    """Whatever `--set` put where each value of the axis puts its own."""
+    for path in document.replaced:
+        if axis.values and all(
+            any(path[: len(setting.target)] == setting.target for setting in value.settings)
+            for value in axis.values
+        ):
+            text = f"axis {axis.name} sets this in every point: choose some of its values with "
+            text += "--only, or change it in sweep.matrix"
+            yield document.problem(path, text)

@@ -94,7 +94,11 @@ PATH = "path: {loss: 0}"
         ("path.loss: [0, 1%]", "path.loss: [1%, 1%]", "'1%' is in this axis twice"),
         ("path.loss: [0, 1%]", "path.loss: []", "an axis needs at least one value"),
         ("path.loss: [0, 1%]", "value: [0, 1%]", "'value' is a column of the results"),
-        ("path.loss: [0, 1%]", "verdict: [0, 1%]", "'verdict' is a column of the results"),
+        (
+            "path.loss: [0, 1%]",
+            "verdict: [0, 1%]",
+            "'verdict' is a column of the results, as are point, ",
+        ),
         ("path.loss: [0, 1%]", "report.x: [0]", "no section 'report' that a sweep can vary"),
         ("path.loss: [0, 1%]", "path.loss: 3", 'sweep.matrix["path.loss"]: 3 is not a list'),
         ("transport.port: afxdp", "transport.prt: afxdp", "transport has no key 'prt'; did you"),
@@ -273,6 +277,7 @@ def test_code_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("name", "--set name: write --set path.to.key=value"),
         ("name.x=2", "--set name.x=2: name: name is 'good', so nothing can be set inside it"),
         ("path.loss=[", "--set path.loss=[:1:9: YAML syntax"),
+        ("path.loss=3%", "--set path.loss=3%: path.loss: axis path.loss sets this in every point"),
     ],
 )
 def test_overrides_are_checked_like_the_file(load: Load, override: str, said: str) -> None:
