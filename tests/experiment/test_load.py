@@ -452,6 +452,8 @@ OF_DRAWN = "{from: 0-1, to: 1, distribution: 64B, rate: 188mbit}"
         (f"{{kind: traffic, duration: 10s, flows: [{OF_DRAWN}]}}", ""),
         ("{kind: incast, rounds: 100000}", "1e+08 flows would be generated"),
         ("{kind: stream, qps: 1024, pairs: 1}", ""),
+        ("{kind: stream, pairs: 501}", "pairs is 501, but 1001 hosts make 500"),
+        ("{kind: stream, pairs: 500}", ""),
         ("{kind: incast, rounds: 10000}", ""),
     ],
 )

@@ -61,8 +61,11 @@ class StreamParams(TrafficParams):
     )
 
     def check_hosts(self, names: Sequence[str]) -> None:
-        pairs = len(names) // 2
-        if wrong := too_many(min(self.pairs or pairs, pairs) * self.qps):
+        there_are = len(names) // 2
+        pairs = there_are if self.pairs is None else self.pairs
+        if pairs > there_are:
+            raise ValueError(f"pairs is {pairs}, but {len(names)} hosts make {there_are}")
+        if wrong := too_many(pairs * self.qps):
             raise ValueError(f"{wrong}: lower qps or pairs")
 
 
