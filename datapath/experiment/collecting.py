@@ -31,6 +31,7 @@ MAX_BYTES = 64 * 2**20
 """Of the file of one process: at 10 ms and 16 QPs, some eight minutes."""
 
 _START_S = 10.0
+_FEW_SAMPLES = 10
 _QUEUE = "no link of this network tells its queue"
 _NO_QPS = "the kernel tells nothing of the QPs of {device}"
 _NO_FLOWS = "nothing was sampled: no flow of the run lasted for an interval"
@@ -129,6 +130,15 @@ def gather(
     if events:
         about["events"] = [[event.time, event.text] for event in events]
     return frame, about, [Metric(name, value, UNITS[name]) for name, value in derived.items()]
+
+
+def few_samples(frame: pd.DataFrame) -> str:
+    """What a run notes if it was too short for its series; "" if it was not."""
+    of_each = frame.groupby(["host", "qp", "link", "tunnel"], dropna=False).size()
+    most = int(of_each.max()) if len(of_each) else 0
+    if not 0 < most < _FEW_SAMPLES:
+        return ""
+    return f"{most} of each flow and link at most: metrics that follow from series are rough"
 
 
 def _why_absent(name: Name, device: str, *, nothing: bool) -> str:

@@ -82,4 +82,6 @@ def gather_series(
         events=outcome.events,
         zero_ns=outcome.zero_ns,
     )
+    if few := collecting.few_samples(outcome.series):
+        outcome.notes["samples"] = few
     return about, derived

@@ -178,6 +178,22 @@ def test_a_simulation_gives_its_own_table(tmp_path: Path) -> None:
     assert found == {"fairness": 1.0, "queue_mean": 7.0, "queue_p99": 7.0}
 
 
+@pytest.mark.parametrize(
+    ("samples", "noted"),
+    [
+        (0, ""),
+        (1, "1 of each flow and link at most: metrics that follow from series are rough"),
+        (9, "9 of each flow and link at most: metrics that follow from series are rough"),
+        (10, ""),
+    ],
+)
+def test_a_run_of_few_samples_says_so(samples: int, noted: str) -> None:
+    times = range(samples)
+    flows = [series.table(host="host0", qp=qp, time_ns=times) for qp in (1, 2)]
+    link = series.table(link="left>right", time_ns=times)
+    assert collecting.few_samples(series.join([*flows, link])) == noted
+
+
 EMULATED = """\
 version: 1
 name: queue-over-time
