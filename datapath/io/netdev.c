@@ -96,21 +96,20 @@ static uint64_t line_rate_bps(const char *name)
 	return mbps == (uint32_t)SPEED_UNKNOWN ? 0 : mbps * 1000000ull;
 }
 
-static bool has_flags(const char *name, int flags)
+bool dp_netdev_is_up(const char *name)
 {
 	struct ifreq ifr = {};
 
-	return !device_ioctl(name, SIOCGIFFLAGS, &ifr) && (ifr.ifr_flags & flags) == flags;
+	return !device_ioctl(name, SIOCGIFFLAGS, &ifr) && ifr.ifr_flags & IFF_UP;
 }
 
-bool dp_netdev_is_up(const char *name)
+int dp_netdev_is_running(const char *name)
 {
-	return has_flags(name, IFF_UP);
-}
+	enum { RUNNING = IFF_UP | IFF_RUNNING };
+	struct ifreq ifr = {};
+	int err = device_ioctl(name, SIOCGIFFLAGS, &ifr);
 
-bool dp_netdev_is_running(const char *name)
-{
-	return has_flags(name, IFF_UP | IFF_RUNNING);
+	return err ? err : (ifr.ifr_flags & RUNNING) == RUNNING;
 }
 
 int dp_netdev_watch(void)

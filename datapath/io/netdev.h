@@ -13,8 +13,8 @@
 /* Fills netdev, ifindex, mac, netdev_mtu and line_rate_bps of info. */
 int dp_netdev_query(const char *name, struct dp_port_info *info, struct dp_error *);
 bool dp_netdev_is_up(const char *name);
-/* Up, with a carrier: it sends and receives. */
-bool dp_netdev_is_running(const char *name);
+/* 1: up, with a carrier; 0: it is not; or -errno. */
+int dp_netdev_is_running(const char *name);
 /* Returns a descriptor that is readable after any device of this namespace, or an address of one,
  * has changed; or -errno. */
 int dp_netdev_watch(void);

@@ -53,14 +53,20 @@ void dp_port_stats(struct dp_port *port, struct dp_port_stats *out)
 enum dp_port_state dp_port_state(const struct dp_port_info *info)
 {
 	char name[IF_NAMESIZE];
+	int running;
 
 	if (!strcmp(info->kind, dp_udp_ops.kind) && !dp_addr_is_link_local(&info->addr)) {
-		if (dp_netdev_of_address(&info->addr, name, sizeof(name)))
-			return DP_PORT_DOWN;
+		int err = dp_netdev_of_address(&info->addr, name, sizeof(name));
+
+		if (err)
+			return err == -ENODEV ? DP_PORT_DOWN : DP_PORT_UNKNOWN;
 	} else if (!if_indextoname(info->ifindex, name)) {
-		return DP_PORT_GONE;
+		return errno == ENXIO ? DP_PORT_GONE : DP_PORT_UNKNOWN;
 	}
-	return dp_netdev_is_running(name) ? DP_PORT_RUNNING : DP_PORT_DOWN;
+	running = dp_netdev_is_running(name);
+	if (running < 0)
+		return DP_PORT_UNKNOWN;
+	return running ? DP_PORT_RUNNING : DP_PORT_DOWN;
 }
 
 int dp_port_resolve(struct dp_port *port, const struct dp_addr *peer, uint32_t *path_id)

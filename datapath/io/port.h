@@ -95,7 +95,13 @@ enum dp_port_state {
 	DP_PORT_GONE,	 /* its network device no longer exists, and no other takes its place */
 	DP_PORT_DOWN,	 /* its network device is down or has no carrier */
 	DP_PORT_RUNNING, /* it sends and receives */
+	DP_PORT_UNKNOWN, /* it could not be looked up now: no descriptor is free, or no memory */
 };
+
+static inline bool dp_port_is_down(enum dp_port_state state)
+{
+	return state == DP_PORT_GONE || state == DP_PORT_DOWN;
+}
 
 /* A network device that was removed and made again, or renamed, is looked for as the kernel does it:
  * a UDP port goes with its address, an AF_XDP port and a link-local address with the device. */

@@ -168,9 +168,9 @@ static int look_up_neighbour(int fd, uint32_t ifindex, const struct dp_addr *hop
 	return 0;
 }
 
-/* Makes the kernel resolve or verify the next hop, by an empty datagram to the peer's discard port.  (NTF_USE
- * would do so without a packet, but IPv6 would then solicit from the link-local address, which may
- * not be ready yet.) */
+/* Makes the kernel resolve or verify the next hop, by an empty datagram to the peer's discard
+ * port.  (NTF_USE would do so without a packet, but IPv6 would then solicit from the link-local
+ * address, which may not be ready yet.) */
 static int start_resolution(uint32_t ifindex, const struct dp_addr *src, const struct dp_addr *peer)
 {
 	union dp_sockaddr from, to;

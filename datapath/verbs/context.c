@@ -257,7 +257,7 @@ int front_query_port(struct ibv_context *ibv, uint8_t port, struct ibv_port_attr
 		return EINVAL;
 	dp_device_engine_stats(c->dev, &stats);
 	full.qkey_viol_cntr = (uint32_t)stats.drop_qkey;
-	if (dp_port_state(dp_device_port(c->dev)) != DP_PORT_RUNNING) {
+	if (dp_port_is_down(dp_port_state(dp_device_port(c->dev)))) {
 		full.state = IBV_PORT_DOWN;
 		full.phys_state = PHYS_DISABLED;
 	}

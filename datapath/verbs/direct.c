@@ -89,7 +89,7 @@ int dpdv_query_place(const char *device, struct dpdv_place *out, size_t len)
 		return -err;
 	copy(full.netdev, sizeof(full.netdev), info.netdev);
 	full.ifindex = info.ifindex;
-	full.up = dp_port_state(&info) == DP_PORT_RUNNING;
+	full.up = !dp_port_is_down(dp_port_state(&info));
 	memcpy(full.gid.raw, info.addr.b, sizeof(full.gid.raw));
 	full.gids = FRONT_GIDS;
 	full.guid = front_guid_of(&info);

@@ -50,7 +50,7 @@ void front_watch_serve(struct dp_device *dev, void *arg)
 	if (!dp_netdev_has_changed(w->netdev_fd))
 		return;
 	state = dp_port_state(dp_device_port(dev));
-	if (state == was || was == DP_PORT_GONE)
+	if (state == was || state == DP_PORT_UNKNOWN || was == DP_PORT_GONE)
 		return;
 	w->state = state;
 	if (state == DP_PORT_RUNNING)
@@ -70,10 +70,10 @@ int front_watch_open(struct front_device *d, struct front_watch **out)
 	if (!w)
 		return -ENOMEM;
 	w->device = d;
-	w->state = front_find_place(d, &info) ? DP_PORT_DOWN : dp_port_state(&info);
 	w->fd = epoll_create1(EPOLL_CLOEXEC);
 	err = w->fd < 0 ? -errno : 0;
 	w->netdev_fd = dp_netdev_watch();
+	w->state = front_find_place(d, &info) ? DP_PORT_DOWN : dp_port_state(&info);
 	if (!err)
 		err = w->netdev_fd < 0 ? w->netdev_fd : add(w, w->netdev_fd);
 	if (!err && d->control)

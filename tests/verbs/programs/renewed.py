@@ -7,8 +7,11 @@ Usage: renewed.py afxdp|udp NETDEV ADDRESS
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
+import time
 
 from pyverbs import enums as e
 from pyverbs.device import Context
@@ -26,10 +29,25 @@ def expect(context: Context, state: int, *events: int) -> None:
     assert context.query_port(1).state == state
 
 
+def change_without_descriptors(context: Context, netdev: str) -> None:
+    """A change that nobody can look at, for want of a descriptor, is none of the port."""
+    words = f"sleep 0.2; ip address add 203.0.113.1/32 dev {netdev}"
+    later = subprocess.Popen(["sh", "-c", words])
+    lowest = os.dup(0)
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    assert later.wait() == 0
+    time.sleep(0.3)  # until the device's thread has looked
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    expect(context, ACTIVE)
+
+
 def main() -> None:
     kind, netdev, address = sys.argv[1:]
     context = Context(name="dp0")
     expect(context, ACTIVE)
+    change_without_descriptors(context, netdev)
     # Linux renames a device that is up from 6.1 on.
     if subprocess.run(["ip", "link", "set", netdev, "name", "other0"], check=False).returncode == 0:
         expect(context, ACTIVE)
