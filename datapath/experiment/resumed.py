@@ -9,6 +9,7 @@ not tell is no difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 
@@ -22,7 +23,7 @@ def differences(about: Mapping[str, Any]) -> list[str]:
     found = []
     for what, fact in _FACTS.items():
         told = map(fact, (about, *_earlier(about)))
-        values = list(dict.fromkeys(value for value in told if value))
+        values = [value for value, _ in groupby(value for value in told if value)]
         if len(values) > 1:
             then = ", then ".join(values)
             found.append(f"The sweep was resumed, and its runs differ in {what}: {then}.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datapath.errors import LocalError
-from datapath.interop import frames
+from datapath.interop import files, frames
 from datapath.interop.frames import Flaw, Ip
 from datapath.interop.opcodes import (
     BUNDLES,
@@ -127,7 +127,7 @@ def read(path: Path) -> Iterator[Packet]:
 def offloaded(path: Path, number: int, text: str) -> LocalError:
     """Of a capture with a frame that has the flaw `offload`: what it holds cannot be told."""
     return LocalError(
-        f"{path} was captured before the device's offload (packet {number}: {text})",
+        f"{files.name_of(path)} was captured before the device's offload (packet {number}: {text})",
         hint="on the hosts: ethtool -K DEV tx off tx-udp-segmentation off gro off; then again",
     )
 

@@ -46,12 +46,17 @@ class _Damaged(Exception):
     """The file is not as its format says."""
 
 
+def name_of(path: Path) -> str:
+    """As messages name it."""
+    return "stdin" if path == _STDIN else str(path)
+
+
 def records(path: Path) -> Iterator[Record]:
     """The packets of a capture; `-` is stdin.
 
     LocalError when the file is none, is damaged, or has a packet without a time.
     """
-    name = "stdin" if path == _STDIN else str(path)
+    name = name_of(path)
     try:
         with _opened(path) as stream:
             source = _Source(stream, name)
@@ -128,7 +133,9 @@ class _Source:
         return struct.unpack_from(self.order + form, data)
 
     def _pcap(self, unit_ns: int) -> Iterator[Record]:
-        link = self._word(self._take(20)[16:]) & 0x0FFFFFFF  # above it: bytes of an FCS
+        link = (
+            self._word(self._take(20)[16:]) & 0x03FFFFFF
+        )  # above it: whether there is an FCS, and its bytes
         while True:
             self.begin = self.at
             head = self.stream.read(16)

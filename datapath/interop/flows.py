@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from datapath.errors import LocalError
-from datapath.interop import capture, frames
+from datapath.interop import capture, files, frames
 from datapath.interop.manager import QPN as MANAGER_QPN
 from datapath.interop.opcodes import DATAGRAMS, MANUFACTURER, OPCODES, Kind
 from datapath.interop.stream import SILENCE_NS, unwrap
@@ -39,7 +39,7 @@ class Captured:
 
 
 def read(path: Path, *, gap_ns: int) -> Captured:
-    """The flows of a pcap or pcapng file of Ethernet frames.
+    """The flows of a capture (frames.read).
 
     gap_ns: a longer pause ends a flow, and the next packet begins another one.  LocalError when
     the file is no capture, or when no packet has payload.
@@ -56,7 +56,7 @@ def read(path: Path, *, gap_ns: int) -> Captured:
         open_[key] = _Burst(time_ns, time_ns, size)
     done += open_.items()
     if not done:
-        raise LocalError(f"{path}: no packet of TCP or UDP has payload")
+        raise LocalError(f"{files.name_of(path)}: no packet of TCP or UDP has payload")
     return _table(sorted(done, key=lambda one: one[1].start_ns))
 
 

@@ -84,8 +84,9 @@ def _network(record: files.Record, path: Path) -> tuple[int, _Place, bytes]:
     elif record.link == _SLL2:
         kind, place, data = _word(data, 0), (data[4:8], data[10] == _OUTGOING), data[20:]
     else:
+        name = files.name_of(path)
         raise LocalError(
-            f"{path} holds frames of LINKTYPE {record.link}, neither Ethernet nor IP",
+            f"{name} holds frames of LINKTYPE {record.link}, neither Ethernet nor IP",
             hint="capture on a network device: tcpdump -i DEV -s 0 -w FILE udp port 4791",
         )
     while kind in _TAGS:
@@ -101,6 +102,8 @@ def _ipv4(record: files.Record, data: bytes) -> Ip | None:
     if len(data) < 20 or data[0] >> 4 != 4:
         return None
     header = (data[0] & 15) * 4
+    if header < 20:
+        return None
     total, fragment = _word(data, 2), _word(data, 6)
     if fragment & 0x1FFF:
         return None  # without the header of what it carries

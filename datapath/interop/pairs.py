@@ -18,6 +18,8 @@ from datapath.interop.opcodes import REQUESTS, Kind, Opcode, Place
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 _MODULUS = 1 << 24
+_WINDOW_MAX = 1 << 17
+"""PSNs that can be under way: what lies further back is of a later connection of the QP."""
 
 Flow = tuple[str, str, int]
 """Addresses of sender and receiver, and the QP that it goes to."""
@@ -45,11 +47,13 @@ class _Asked:
     """What a flow has asked.
 
     open: PSNs of requests without an answer, in the order of their packets.
+    answered: the newest PSN that has one.
     sizes: how often which path MTU was seen.
     reads: how often READs of so many bytes took so many PSNs.
     """
 
     open: deque[int] = field(default_factory=deque)
+    answered: int | None = None
     sizes: Counter[int] = field(default_factory=Counter)
     reads: Counter[tuple[int, int]] = field(default_factory=Counter)
     last_read: tuple[int, int] | None = None  # its PSN and bytes, if the last request was one
@@ -88,6 +92,8 @@ class _Finder:
         asked.last_read = None
         if packet.reth is not None and row.kind is Kind.READ:
             asked.last_read = packet.psn, packet.reth.length
+        if asked.answered is not None and (asked.answered - packet.psn) % _MODULUS < _WINDOW_MAX:
+            return  # a copy
         waiting = self._open[packet.src, packet.dst, packet.psn]
         if flow not in waiting:
             waiting[flow] = None
@@ -101,6 +107,7 @@ class _Finder:
             (asker,) = waiting
             self._scores[min(asker, flow), max(asker, flow)] += 1
             opened = self._flows[asker].open
+            self._flows[asker].answered = packet.psn
             psn = None
             while psn != packet.psn:  # requests before it are answered as well
                 psn = opened.popleft()

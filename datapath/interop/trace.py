@@ -31,7 +31,7 @@ RULES = {
     "offload": "the frame is one packet, as the device has sent it",
     "length": "IP, UDP, headers, payload and pad fit each other",
     "icrc": "the ICRC is right",
-    "bth": "transport version 0, default PFlow, reserved bits 0, no AckReq in answers",
+    "bth": "transport version 0, default P_Key, reserved bits 0, no AckReq in answers",
     "opcode": "the opcode is one of RC or UD, or CNP",
     "connection": "the packet goes to a QP of a known connection, or is a datagram",
     "source-port": "a QP sends from one UDP port",
@@ -64,7 +64,7 @@ RULES = {
     "datagram": "no more payload than the largest path MTU, a reserved byte of 0, and consecutive "
     "PSNs from each QP",
     "cm-message": "what goes to QP 1 is a message of the connection manager, from QP 1 with its "
-    "QFlow",
+    "Q_Key",
     "cm-order": "a REP answers a REQ, an RTU a REP, a DREP a DREQ, a SIDR_REP a SIDR_REQ, of the "
     "same transaction and for its communication id",
     "cm-repeat": "a message that is sent again says the same",

@@ -100,8 +100,8 @@ static bool wait_for_device(const struct dp_port_info *info, int *waited_ms)
 	       dp_holder_wait(info->ifindex, DP_ALL_QUEUES, waited_ms);
 }
 
-/* The attachment of the program with this id; -ENOENT: no link attaches it, or it is
- * gone. */
+/* The attachment of the program with this id; -ENOENT: no link attaches it, or it is gone;
+ * -EPERM: that takes CAP_SYS_ADMIN. */
 static int find_link(const struct dp_port_info *info, uint32_t prog_id)
 {
 	struct bpf_link_info link;
@@ -142,6 +142,9 @@ static const char *tell_how_to_detach(const struct dp_port_info *info, uint32_t 
 {
 	int link = find_link(info, prog_id);
 
+	if (link < 0 && link != -ENOENT)
+		return "detach it, or end the process that has its link (bpftool link show, as "
+		       "root)";
 	if (link < 0) {
 		snprintf(out, len, "detach it (ip link set dev %s %s off)", info->netdev,
 			 is_generic(info) ? "xdpgeneric" : "xdp");

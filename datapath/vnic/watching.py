@@ -19,6 +19,8 @@ from datapath.vnic.service import SOCKET_PREFIX
 
 _ANSWER_S = 5.0
 _ANSWER_MAX = 32 * 2**20
+_LISTENS = 0x10000
+"""Of the flags in /proc/net/unix: connections that nobody has accepted have the name as well."""
 
 
 def running(host: str = "") -> list[dict[str, Any]]:
@@ -33,7 +35,7 @@ def running(host: str = "") -> list[dict[str, Any]]:
             continue
         try:
             found.append(_ask(name))
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):  # or as many ask already as may wait
             why = f"the card does not answer within {_ANSWER_S:g} s"
             found.append({"host": of, "state": "no answer", "reason": why})
         except (OSError, ValueError):
@@ -44,7 +46,7 @@ def running(host: str = "") -> list[dict[str, Any]]:
 def _sockets() -> Iterator[str]:
     for line in Path("/proc/thread-self/net/unix").read_text(errors="replace").splitlines()[1:]:
         name = line.partition("@")[2]
-        if name.startswith(SOCKET_PREFIX):
+        if name.startswith(SOCKET_PREFIX) and int(line.split()[3], 16) & _LISTENS:
             yield name
 
 

@@ -87,6 +87,12 @@ const char *X_spoil(struct dp_qp *qp, int number, int by)
 	case 16:
 		first_held(rc)->kind = by > 0 ? DP_HELD_REST : DP_HELD_LAST;
 		return "without the READ";
+	case 17:
+		rc->resp.block->spans.n += step;
+		return "spans of memory are counted wrong";
+	case 18:
+		rc->resp.block->spans.top -= (uint64_t)(int64_t)(100 * by);
+		return "a span has the wrong PSNs";
 	default:
 		return NULL;
 	}

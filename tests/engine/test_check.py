@@ -13,6 +13,8 @@ from tests.engine import forge
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import ALL_ACCESS, Channel, check, pattern
 
+FAULTS = 19
+
 
 def said(engine: object) -> str | None:
     why = lib.dp_engine_check(engine)
@@ -26,6 +28,9 @@ def test_planted_faults_are_found(make_world: MakeWorld) -> None:
     a.write(pattern(256 * 100), b.host.memory(256 * 100))
     a.host.send_all()
     world.give(a.host, forge.packet(b, 0xCA, 5002, forge.xdh() + bytes(16)))
+    for _ in range(2):
+        b.write(bytes(64), a.host.memory(64))
+    world.give(a.host, b.host.send_all()[-1])
     engine = a.host.engine
     assert said(engine) is None
     for number in itertools.count():
@@ -37,7 +42,7 @@ def test_planted_faults_are_found(make_world: MakeWorld) -> None:
         assert found is not None, f"fault {number} is not found"
         assert testffi.string(words).decode() in found, f"fault {number}: {found}"
         assert said(engine) is None, f"fault {number} stays"
-    assert number > 10
+    assert number == FAULTS
 
 
 @pytest.mark.parametrize("extended", [False, True], ids=["standard", "extended"])

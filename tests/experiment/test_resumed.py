@@ -58,6 +58,15 @@ def test_a_folder_of_another_kernel_and_revision(tmp_path: Path) -> None:
     }
 
 
+def test_each_change_of_a_fact_is_told() -> None:
+    about: dict[str, Any] = {}
+    for kernel in ("6.1", "6.2", "6.2", "6.1"):
+        entry = {"machine": {"kernel": kernel}}
+        about = added(about, entry) if about else entry
+    (told,) = differences(about)
+    assert "in the kernel: 6.1, then 6.2, then 6.1." in told
+
+
 @pytest.mark.parametrize("about", [{}, {"resumed": 3}, {"resumed": [1, {"git": 2}], "machine": []}])
 def test_a_manifest_that_tells_nothing_tells_no_difference(about: dict[str, Any]) -> None:
     assert differences(added(about, {"machine": {"kernel": "6.1"}})) == []

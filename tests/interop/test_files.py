@@ -207,6 +207,23 @@ def test_frames_of_all_kinds(name: str, tmp_path: Path) -> None:
     assert flows.read(path, gap_ns=1).flows["bytes"].tolist() == [64]
 
 
+def test_bits_beside_the_link_type(tmp_path: Path) -> None:
+    """They say that frames end with an FCS of 4 bytes."""
+    path = tmp_path / "file"
+    path.write_bytes(pcap(packets(tmp_path), 0x44000001))
+    assert trace.check(read(path)).packets == 2
+
+
+def test_a_header_that_is_too_short_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    frames = packets(tmp_path)
+    short = [
+        frame[:14] + bytes([0x40 | words]) + frame[15:] for frame in frames for words in (0, 4)
+    ]
+    path.write_bytes(pcap([*frames, *short], 1))
+    assert trace.check(read(path)).packets == 2
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_any_shows_twice_counts_once(version: int, tmp_path: Path) -> None:
     """A packet that is forwarded: received by one device, and sent by the other."""

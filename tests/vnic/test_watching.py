@@ -11,9 +11,11 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import pydantic
 import pytest
 
 from datapath.cli.app import run
+from datapath.cli.documents.devices import Card
 from datapath.vnic import watching
 from datapath.vnic.service import SOCKET_PREFIX
 from datapath.vnic.watching import running
@@ -68,7 +70,9 @@ def slow() -> Iterator[None]:
 def test_an_answer_that_comes_in_drops_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_ANSWER_S", 0.3)
     why = "the card does not answer within 0.3 s"
-    assert running("slow") == [{"host": "slow", "state": "no answer", "reason": why}]
+    card = {"host": "slow", "state": "no answer", "reason": why}
+    assert running("slow") == [card]
+    pydantic.TypeAdapter(Card).validate_python(card)
 
 
 @pytest.mark.usefixtures("slow")

@@ -47,19 +47,25 @@ class Kernel(TypedDict):
 
 @with_config(OPEN)
 class Card(TypedDict):
-    """A virtual card that runs, with all its counters (docs/vnic.md)."""
+    """A virtual card, with all its counters (docs/vnic.md) or why it has none."""
 
     host: str
-    port: str
-    pid: int
-    hosts: dict[str, Any]
-    tunnels: dict[str, Any]
-    reasons: Annotated[
-        dict[str, str], means("other host to which there is no tunnel: why, as far as known")
+    state: NotRequired[Annotated[Literal["no card", "no answer"], means("it has no counters")]]
+    reason: NotRequired[Annotated[str, means("why it has none")]]
+    port: NotRequired[str]
+    pid: NotRequired[int]
+    hosts: NotRequired[dict[str, Any]]
+    tunnels: NotRequired[dict[str, Any]]
+    reasons: NotRequired[
+        Annotated[
+            dict[str, str], means("other host to which there is no tunnel: why, as far as known")
+        ]
     ]
-    guests: dict[str, Any]
-    waiting: Annotated[dict[str, str], means("device of each guest that the card is without: why")]
-    tenants: dict[str, Any]
+    guests: NotRequired[dict[str, Any]]
+    waiting: NotRequired[
+        Annotated[dict[str, str], means("device of each guest that the card is without: why")]
+    ]
+    tenants: NotRequired[dict[str, Any]]
 
 
 @with_config(CLOSED)

@@ -137,12 +137,12 @@ static void push_request_headers(struct dp_packet *pkt, const struct dp_swqe *wq
 		dp_put32(dp_packet_push(pkt, DP_IETH_LEN), wqe->invalidate_rkey);
 }
 
-/* The length in the RETH; span: bytes of a READ that this packet asks for. */
-static uint32_t dma_length(const struct dp_swqe *wqe, uint32_t span)
+/* The length in the RETH; bytes: bytes of a READ that this packet asks for. */
+static uint32_t dma_length(const struct dp_swqe *wqe, uint32_t bytes)
 {
 	if (wqe->opcode == DP_WR_FLUSH)
 		return wqe->flush.len;
-	return wqe->opcode == DP_WR_RDMA_READ ? span : wqe->len;
+	return wqe->opcode == DP_WR_RDMA_READ ? bytes : wqe->len;
 }
 
 /* Appends the XDH of a request, whose timestamp and flags it sets, and the room for telemetry. */
@@ -179,14 +179,14 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 		     bool ack_req, struct dp_packet *pkt, uint64_t now)
 {
 	uint32_t offset = dp_offset_of(rc, wqe, psn), segment = rc->req.segment;
-	uint32_t len = 0, span = wqe->len - offset, mask;
+	uint32_t len = 0, bytes = wqe->len - offset, mask;
 	bool answered = dp_is_answered(wqe->opcode), ext = rc->extended, consumes;
 	uint8_t opcode, *at;
 
-	if (span > n_psn * segment)
-		span = n_psn * segment;
+	if (bytes > n_psn * segment)
+		bytes = n_psn * segment;
 	if (!answered || wqe->opcode == DP_WR_ATOMIC_WRITE)
-		len = span;
+		len = bytes;
 	opcode = opcodes[wqe->opcode][answered ? ONLY : position(offset, len, wqe->len)];
 	if (ext)
 		opcode |= DP_OP_EXT;
@@ -202,7 +202,7 @@ int dp_build_request(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t psn, 
 			xdh.segment = segment;
 		push_xdh(rc, &xdh, pkt, now);
 	}
-	push_request_headers(pkt, wqe, mask, offset, dma_length(wqe, span));
+	push_request_headers(pkt, wqe, mask, offset, dma_length(wqe, bytes));
 	if (len) {
 		at = dp_packet_push_payload(pkt, len);
 		if (at && dp_gather(&rc->qp, wqe, offset, at, len))

@@ -21,7 +21,7 @@
  *   responder_in_order.c      requests executed in order, acknowledged
  *   responder_out_of_order.c  extended mode: packets ahead of a gap
  *   received.c                the set of these, and the SACK bitmap
- *   placing.c                 their payload, in the order of PSNs
+ *   placing.c                 payload into memory, where the highest PSN stays
  *   spans.c                   memory that they were placed in
  *   answers.c                 READs and atomics: executed, answered, replayed
  *   store.c                   memory for windows

@@ -237,6 +237,7 @@ int dp_place_response(struct dp_rc *rc, const struct dp_swqe *wqe, const struct 
 {
 	uint32_t len = p->payload_len + p->payload2_len;
 	uint64_t value;
+	int err;
 
 	if (dp_is_atomic(wqe->opcode)) {
 		if (!p->atomic_ack)
@@ -252,9 +253,11 @@ int dp_place_response(struct dp_rc *rc, const struct dp_swqe *wqe, const struct 
 		return -EINVAL;
 	if (len != dp_payload_of(rc, wqe, psn))
 		return -EINVAL;
-	rc->qp.stats.rx_bytes += len;
-	return dp_scatter_payload(rc->qp.pd, wqe->sge, wqe->num_sge, dp_offset_of(rc, wqe, psn), p,
-				  len);
+	err = dp_scatter_payload(rc->qp.pd, wqe->sge, wqe->num_sge, dp_offset_of(rc, wqe, psn), p,
+				 len);
+	if (!err)
+		rc->qp.stats.rx_bytes += len;
+	return err;
 }
 
 int dp_fail_in_turn(struct dp_rc *rc, uint32_t index, enum dp_wc_status status)
@@ -282,7 +285,7 @@ void dp_rnr_passed(struct dp_rc *rc, uint32_t psn)
 }
 
 /* Whether an RNR NAK refuses a copy that was sent before the last wait ended: that wait was for it
- * as well. */
+ * as well.  In standard mode nobody can tell once the packet has been sent again. */
 static bool has_waited(const struct dp_rc *rc, uint32_t psn, uint64_t sent_ns)
 {
 	return dp_psn_diff(psn, rc->sender->rnr_psn) <= 0 &&

@@ -269,7 +269,9 @@ void dp_std_ack(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	}
 	acknowledged(rc, p, p->psn, now);
 	if (type == DP_AETH_RNR_NAK) {
-		if (dp_rnr_wait(rc, p->psn, syndrome, now, now)) {
+		/* What is not sent again yet can only be refused by an old NAK. */
+		if (dp_rnr_wait(rc, p->psn, syndrome, dp_psn_diff(p->psn, r->snd_nxt) < 0 ? now : 0,
+				now)) {
 			go_back(rc, now, false);
 			r->timer_ns = 0;
 		}

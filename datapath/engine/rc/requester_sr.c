@@ -154,7 +154,8 @@ static int copy(struct dp_rc *rc, uint32_t psn, struct dp_packet *pkt, uint64_t 
 	return 1;
 }
 
-/* The first lost packet of a request before `index`, or DP_NIL. */
+/* The first lost packet of a request before `index`, or DP_NIL: a walk of the list, for each request
+ * whose memory is gone. */
 static uint32_t lost_before(const struct dp_rc *rc, uint32_t index)
 {
 	const struct dp_tx_block *b = rc->req.block;

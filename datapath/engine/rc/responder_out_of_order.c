@@ -51,7 +51,8 @@ static void cut_read(const struct dp_parsed *p, struct dp_held *h, uint32_t n_ps
 		h->len = n_psn * h->segment;
 }
 
-/* Whether so many messages before it may take receives: each has a PSN of its own. */
+/* Whether as many messages as the packet says can have come since the expected PSN: each that takes
+ * a receive has at least one PSN. */
 static bool may_take(const struct dp_rc *rc, const struct dp_parsed *p, const struct dp_held *h)
 {
 	const struct dp_responder *r = &rc->resp;

@@ -4,6 +4,7 @@
 #include "engine/check.h"
 #include "engine/instance.h"
 #include "engine/rc/store.h"
+#include "wire/random.h"
 
 /* Spans that are kept before it is worth looking for useless ones. */
 enum { SPANS_FEW = 64 };
@@ -188,7 +189,7 @@ static struct dp_span *span_get(struct dp_engine *e)
 	struct dp_span *t = dp_pool_get(&e->store->span);
 
 	if (t)
-		t->priority = (uint32_t)dp_random(e);
+		t->priority = dp_random32(&e->store->rng);
 	return t;
 }
 

@@ -11,7 +11,7 @@
  * and 40 ms that comes and goes. */
 #define PAGES_SPARE 256
 
-/* Free spans that a store keeps: 64 KiB. */
+/* Free spans that a store keeps: 72 KiB. */
 #define SPANS_SPARE 1024
 
 /* QPs of an engine for which blocks are set aside, 110 KiB each.  Those of further QPs come from

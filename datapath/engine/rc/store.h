@@ -10,7 +10,8 @@
 struct dp_store {
 	struct dp_pool tx, tx_page, rx, rx_page, span, answers;
 	uint32_t window_psns, engines, qps;
-	bool shared; /* engines of a simulation share it: nothing is set aside for a QP */
+	uint64_t rng; /* of the priorities of spans, which change no result */
+	bool shared;  /* engines of a simulation share it: nothing is set aside for a QP */
 };
 
 void dp_store_init(struct dp_store *, uint32_t window_psns, bool shared);
