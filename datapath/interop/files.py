@@ -23,6 +23,8 @@ _PCAP = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 """First word of a pcap file -> ns in a unit of the fractions of its seconds."""
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 _BYTE_ORDER = 0x1A2B3C4D
+_LINKTYPE = 0x03FFFFFF
+"""Of the word in a pcap file; the bits above tell whether frames end with an FCS, and how long."""
 _END, _RESOLUTION, _OFFSET = 0, 9, 14  # options of an interface
 _BLOCK_MAX = 1 << 24  # bytes; a packet has at most 2^18
 _TIME_MAX_NS = 1 << 63
@@ -133,9 +135,7 @@ class _Source:
         return struct.unpack_from(self.order + form, data)
 
     def _pcap(self, unit_ns: int) -> Iterator[Record]:
-        link = (
-            self._word(self._take(20)[16:]) & 0x03FFFFFF
-        )  # above it: whether there is an FCS, and its bytes
+        link = self._word(self._take(20)[16:]) & _LINKTYPE
         while True:
             self.begin = self.at
             head = self.stream.read(16)

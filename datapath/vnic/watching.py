@@ -35,7 +35,7 @@ def running(host: str = "") -> list[dict[str, Any]]:
             continue
         try:
             found.append(_ask(name))
-        except (TimeoutError, BlockingIOError):  # or as many ask already as may wait
+        except (TimeoutError, BlockingIOError):  # the latter: its backlog is full
             why = f"the card does not answer within {_ANSWER_S:g} s"
             found.append({"host": of, "state": "no answer", "reason": why})
         except (OSError, ValueError):
