@@ -214,6 +214,15 @@ static double rate(const struct dp_flow *f)
 	return 0;
 }
 
+double dp_flow_flight_bytes(const struct dp_flow *f)
+{
+	double window_bytes = dp_flow_window_bytes(f);
+	double rtt_ns = (double)(f->rtt.srtt_ns + f->rtt.host_ns);
+	double paced_bytes = rate(f) * rtt_ns / 8e9;
+
+	return paced_bytes > 0 && paced_bytes < window_bytes ? paced_bytes : window_bytes;
+}
+
 /* A paced QP that wakes late may catch up.  An idle or window-limited QP may not. */
 void dp_flow_turn(struct dp_flow *f, uint64_t now)
 {

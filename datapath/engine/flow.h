@@ -143,6 +143,9 @@ const struct dp_cc_flow *dp_flow_record(const struct dp_flow *, struct dp_cc_flo
 /* The RTO, ns.  handshake_ns: RTT of the first packets, used until there is an RTT sample; 0:
  * unknown. */
 uint64_t dp_flow_rto(const struct dp_flow *, uint64_t handshake_ns);
+/* Bytes that the algorithm means to have in flight: its window, or less where its rate fills less
+ * in an RTT. */
+double dp_flow_flight_bytes(const struct dp_flow *);
 /* Whether window and pacing allow `bytes` more now.  If pacing does not, `paced` is set and the
  * QP's timer will wake it. */
 bool dp_flow_allows(struct dp_flow *, uint32_t bytes, uint64_t now);

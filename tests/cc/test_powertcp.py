@@ -129,6 +129,18 @@ def test_a_link_that_nobody_uses_doubles_the_window_up_to_two_products() -> None
     assert window == pytest.approx(2 * BDP)
 
 
+def test_a_long_queue_at_which_nothing_arrives_lets_no_window_grow() -> None:
+    """The power is the equilibrium's while a BDP or more waits, and then what waits of it."""
+    path = Path()
+    path.ack(load=1.0, queue=3)
+    for queue, load, power in ((2, 1, 1), (1, 1, 1), (0.75, 0.25, 0.75), (0.25, 0.5, 0.25)):
+        path.hold(BDP / 8)
+        window = path.ack(load=load, queue=queue)
+        assert path.hand.flow.power == pytest.approx(power)
+        aim = BDP / 8 / max(power, 0.5) + BETA
+        assert window == pytest.approx(GAMMA * aim + (1 - GAMMA) * BDP / 8)
+
+
 def test_without_telemetry_nothing_moves() -> None:
     hand = Hand("powertcp", line_rate_bps=LINE, base_rtt_ns=TAU)
     for _ in range(20):
@@ -156,3 +168,5 @@ def test_theta_takes_the_rtt_for_the_power() -> None:
     hand.ack(1, wait_ns=TAU, rtt_ns=3 * TAU, prior=sent)
     assert hand.flow.cwnd_bytes == window
     assert hand.flow.power == pytest.approx(3)
+    hand.ack(1, wait_ns=TAU, rtt_ns=2.0 * TAU)
+    assert hand.flow.power == pytest.approx(1)  # nothing arrived at a queue of a BDP

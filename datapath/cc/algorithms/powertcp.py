@@ -33,7 +33,9 @@ class PowerTcp(Flow):
     set.  The window starts at HostBw tau.  Not in the paper: the power counts as half of the
     equilibrium's at least, so that a window at most doubles in an RTT, and the window is at most
     2 HostBw tau; a flow that cannot use its window, or a link that nobody uses, has hardly any
-    power.  Neither loss nor marks change the window, and without telemetry (and without `theta`)
+    power.  It is also at least q / (b tau), up to the equilibrium's: while all flows wait for
+    acknowledgements nothing arrives at a queue, however long it is, and that calls for no larger
+    windows.  Neither loss nor marks change the window, and without telemetry (and without `theta`)
     nothing does.  When the path of a flow changes, so that a hop's counter or clock runs
     backwards, its rate is another, or it seems to have sent more than twice what its rate allows,
     that hop's first record is only noted.  Of several `paths` it watches one.
@@ -122,6 +124,7 @@ def power_of_links(flow: PowerTcp, ack: Ack) -> bool:
         bdp_bytes = hop.rate_bps * tau_ns / BITS_NS
         voltage_bytes = hop.queue_bytes + bdp_bytes
         normal = current_bps * voltage_bytes / (hop.rate_bps * bdp_bytes)
+        normal = max(normal, waiting(hop.queue_bytes / bdp_bytes))
         if normal > power:
             power, elapsed_ns = normal, dt_ns
     note_links(flow, ack, hops)
@@ -142,8 +145,14 @@ def power_of_delay(flow: PowerTcp, ack: Ack) -> bool:
     if before_ns <= 0:
         return False
     gradient = (ack.rtt_ns - before_ns) / elapsed_ns
-    smooth(flow, (gradient + 1) * ack.rtt_ns / base_rtt(flow), elapsed_ns)
+    voltage = ack.rtt_ns / base_rtt(flow)
+    smooth(flow, max((gradient + 1) * voltage, waiting(voltage - 1)), elapsed_ns)
     return True
+
+
+def waiting(queue: float) -> float:
+    """Least power where so many b tau wait, whatever arrives just now."""
+    return min(queue, 1.0)
 
 
 def smooth(flow: PowerTcp, power: float, elapsed_ns: float) -> None:

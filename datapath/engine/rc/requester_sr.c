@@ -10,6 +10,9 @@
 #include "engine/rc/paths.h"
 #include "engine/rc/requester.h"
 
+#define FLIGHT_ACKS 4  /* acknowledgements that a flight asks for */
+#define FLIGHT_LEAST 2 /* packets for each of them, at least */
+
 void dp_ext_start(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
@@ -205,25 +208,39 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 	return dp_flow_allows(rc->flow, bytes, now) ? n : 0;
 }
 
-/* Whether a packet asks for an acknowledgement: usually at the end of a message.  Of short messages
- * that leave together only one in each segment asks: its acknowledgement completes all of them. */
+/* Whether so many bytes that no packet asked for are more than a flight's share for each of its
+ * acknowledgements.  With fewer of these an algorithm sees rates and delays of one flight after the
+ * other, and sends each in a burst.  In a longer RTT there are enough of them because the receiver
+ * holds none for longer than its delay.  The answers of a READ tell as much as they do. */
+static bool is_share_of_flight(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes)
+{
+	const struct dp_flow *f = rc->flow;
+	uint64_t rtt_ns = f->rtt.srtt_ns + f->rtt.host_ns;
+
+	return rtt_ns && rtt_ns < 2 * dp_ack_delay_ns(0) &&
+	       bytes >= FLIGHT_LEAST * rc->req.segment && !dp_is_answered(wqe->opcode) &&
+	       FLIGHT_ACKS * (double)bytes > dp_flow_flight_bytes(f);
+}
+
+/* Whether a packet asks for an acknowledgement: at the end of a message, and several times in each
+ * flight of longer ones.  Of short messages that leave together only one in each segment asks: its
+ * acknowledgement completes all of them. */
 static bool wants_ack(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t n)
 {
 	const struct dp_requester *r = &rc->req;
-	uint32_t after = dp_psn_add(r->snd_nxt, n), bytes;
+	const struct dp_flow *f = rc->flow;
+	uint32_t after = dp_psn_add(r->snd_nxt, n);
+	uint32_t bytes = f->unasked_bytes + dp_payload_of(rc, wqe, dp_psn_add(after, -1));
 	bool ends = after == dp_psn_add(wqe->first_psn, wqe->n_psn);
 	bool last = ends && rc->qp.sq_tx + 1 == dp_send_limit(rc);
 
-	if ((uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window)
+	if (last || (uint32_t)dp_psn_diff(after, r->snd_una) + 1 >= rc->window)
 		return true;
-	if (rc->flow->thinning.level) /* the receiver counts packets, and waits as asked */
-		return last;
-	if (ends && !last) {
-		bytes = rc->flow->unasked_bytes + dp_payload_of(rc, wqe, dp_psn_add(after, -1));
-		ends = bytes >= r->segment || wqe->n_psn > 1;
-	}
-	return ends || r->since_ack_req + 1 >= DP_EXT_ACK_EVERY ||
-	       (double)(rc->flow->inflight_bytes + 2 * r->segment) > dp_flow_window_bytes(rc->flow);
+	if (f->thinning.level) /* the receiver counts packets, and waits as asked */
+		return false;
+	return (ends && (bytes >= r->segment || wqe->n_psn > 1)) ||
+	       r->since_ack_req + 1 >= DP_EXT_ACK_EVERY || is_share_of_flight(rc, wqe, bytes) ||
+	       (double)(f->inflight_bytes + 2 * r->segment) > dp_flow_window_bytes(f);
 }
 
 /* Whether the peer acknowledges the end of this request at once, and waits for no reply of its

@@ -136,7 +136,11 @@ def test_timely_settles_at_the_fixed_point_of_its_patch() -> None:
 
 
 def test_hpcc_is_near_eta_with_a_near_empty_queue() -> None:
-    """SIGCOMM 2019, section 3.2: what it steers to eta is txRate / B + qlen / (B T)."""
+    """SIGCOMM 2019, section 3.2: what it steers to eta is txRate / B + qlen / (B T).
+
+    Each of n flows adds W_AI = B T (1 - eta) / N to a window of U B T / n, so that U comes to rest
+    where U (1 - eta / U) = n (1 - eta) / N.
+    """
     rows: list[Row] = []
     path = Shared(25 * GBIT, 100 * US, DEEP, telemetry=True)
     bdp = packets(path.rate_bps * path.rtt_ns / 8e9)
@@ -150,7 +154,7 @@ def test_hpcc_is_near_eta_with_a_near_empty_queue() -> None:
         used = delivered * 8e9 / elapsed_ns / (25 * GBIT)
         queue = packets(seen.queue_bytes(50 * MS)).mean()
         index = jain(seen.goodput_bps(50 * MS))
-        assert used + queue / bdp == pytest.approx(0.95, abs=0.03)
+        assert used + queue / bdp == pytest.approx(0.95 + 0.05 * count / 20, abs=0.02)
         assert queue < 0.1 * bdp  # mostly what the pacing timer sends at once
         assert index > 0.95
         rows.append({"flows": str(count), "used": used, "queue_packets": queue, "jain": index})
