@@ -339,7 +339,6 @@ void dp_pie_update_before(struct dp_link *, uint64_t time_ns);
 
 int dp_buffer_join(struct dp_buffer *, struct dp_link *);
 void dp_buffer_leave(struct dp_buffer *, struct dp_link *);
-bool dp_buffer_has_pfc(const struct dp_buffer *);
 /* Takes room in the buffer for a frame that has to wait in link l. */
 bool dp_buffer_take(struct dp_buffer *, struct dp_link *l, const struct dp_frame *, uint64_t now);
 void dp_buffer_give(struct dp_buffer *, const struct dp_frame *, uint64_t now);

@@ -43,6 +43,7 @@ int dp_buffer_create(const struct dp_buffer_config *, dp_pfc_fn *, void *user,
 		     struct dp_buffer **out);
 /* The links that use the buffer must have been destroyed before. */
 void dp_buffer_destroy(struct dp_buffer *);
+bool dp_buffer_has_pfc(const struct dp_buffer *);
 /* Bytes used in the shared part and in all headrooms, as of the links' last calls. */
 uint64_t dp_buffer_used_bytes(const struct dp_buffer *);
 /* Bytes that wait of one ingress port and class, with PFC. */

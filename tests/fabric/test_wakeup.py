@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ from datapath.cc import compile_algorithm
 from datapath.errors import LocalError
 from datapath.fabric import flows as traffic
 from datapath.fabric import replay
-from datapath.fabric.changes import PauseLink
+from datapath.fabric.changes import Change, PauseLink
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.failures import Deadlock
-from datapath.fabric.links import Link, SharedBuffer
+from datapath.fabric.links import CoDel, Jitter, Link, QueueClass, SharedBuffer
 from datapath.fabric.sim_result import Sampling
 from datapath.fabric.simulator import Simulation
 from datapath.fabric.topology import Dumbbell, Star
@@ -188,6 +190,59 @@ def test_an_emulator_that_wakes_late_pauses_late() -> None:
     result = Simulation(shape, wakeup=late).run(flows)
     assert result.finished
     assert result.links["paused_ns"].sum() > 0
+
+
+class Looks:
+    """Looks often, and changes nothing."""
+
+    look_ns = 7 * US
+
+    def changes(self) -> list[Change]:
+        return []
+
+    def look(self, now_ns: int, results: Any, queue_peak: Callable[[str], int]) -> bool:
+        queue_peak("left>right")
+        return False
+
+
+NECK = Link(GBIT, 50 * US, limit_bytes=100_000)
+EDGE = Link(10 * GBIT, US)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(Dumbbell(4, EDGE, replace(NECK, **more)), id=name)
+        for name, more in {
+            "plain": {},
+            "jitter": {"jitter": Jitter("normal", 10_000.0)},
+            "trace": {"rate_bps": 0, "trace_ms": tuple(1 + i // 80 for i in range(800))},
+            "shaped": {"classes": (QueueClass(rate_bps=GBIT // 2),)},
+            "codel": {"delay_ns": US, "reorder": 0.3, "reorder_ns": 50 * US, "aqm": CoDel(US, US)},
+        }.items()
+    ]
+    + [
+        pytest.param(Dumbbell(4, EDGE, replace(NECK, limit_bytes=0), buffer=buffer), id=name)
+        for name, buffer in {
+            "buffer": SharedBuffer(80_000),
+            "pfc": SharedBuffer(
+                400_000, pfc_classes=1, xoff_bytes=20_000, xon_bytes=10_000, headroom_bytes=60_000
+            ),
+        }.items()
+    ],
+)
+def test_who_looks_at_emulated_links_changes_nothing(shape: Dumbbell) -> None:
+    flows = traffic.join([messages(16, size=50_000, depth=4) for _ in range(4)])
+    flows["src"], flows["dst"] = np.arange(4), 4 + np.arange(4)
+    lateness = Lateness(((0.0, 5 * US), (1.0, 60 * US)))
+    simulation = Simulation(
+        shape, wakeup=Wakeup(Lateness.constant(15 * US), Lateness.constant(15 * US), lateness)
+    )
+    unseen = simulation.run(flows)
+    for interval_us in (1, 10, 100):
+        sampling = Sampling(interval_us * US, [0], [0, 1])
+        assert simulation.run(flows, sampling=sampling).digest == unseen.digest
+    assert simulation.run(flows, watcher=Looks()).digest == unseen.digest
 
 
 def test_one_program_emulates_both_directions() -> None:

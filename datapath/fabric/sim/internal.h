@@ -108,6 +108,7 @@ struct sim_link {
 	uint32_t pauses, pause_room;
 	bool emulated; /* a program emulates the link, and wakes late */
 	uint32_t next_emulated;
+	uint64_t deadline_ns; /* as its program knows it, from the link's last use */
 };
 
 /* The program that emulates links: it sleeps, too. */
@@ -306,6 +307,8 @@ int sim_graph_create(struct dp_sim *, const struct dp_sim_graph *);
 void sim_graph_free(struct dp_sim *);
 /* Called when a link's deadline has come. */
 void sim_link_act(struct dp_sim *, uint32_t link);
+/* Brings the link's queue and counters up to now, without any effect on the run. */
+void sim_look_at_link(const struct dp_sim *, uint32_t link);
 /* Time that a small frame takes from host to host over idle links. */
 uint64_t sim_delay_ns(const struct dp_sim *, uint32_t from, uint32_t to);
 /* back: the settings of the other direction, in which pause frames and acknowledgements travel. */
@@ -345,10 +348,14 @@ void sim_link_woke(struct dp_sim *, uint32_t link);
 
 static inline void sim_requeue_link(struct dp_sim *s, uint32_t link)
 {
-	const struct sim_link *l = &s->link[link];
+	struct sim_link *l = &s->link[link];
 	uint64_t at = dp_link_deadline(l->link);
 
-	sim_queue_set(&s->queue, link, l->emulated ? sim_link_turn(s, at) : at);
+	if (l->emulated) {
+		l->deadline_ns = at;
+		at = sim_link_turn(s, at);
+	}
+	sim_queue_set(&s->queue, link, at);
 }
 
 /* Keeps a packet until the program runs. */

@@ -68,10 +68,10 @@ static void sample_qp(const struct sim_channel *c, struct dp_sim_qp_sample *out)
 
 static void sample_link(const struct dp_sim *s, uint32_t link, struct dp_sim_link_sample *out)
 {
-	struct dp_link *l = s->link[link].link;
+	const struct dp_link *l = s->link[link].link;
 	struct dp_link_stats stats;
 
-	dp_link_advance(l, s->now);
+	sim_look_at_link(s, link);
 	dp_link_stats(l, s->now, &stats);
 	*out = (struct dp_sim_link_sample){
 		.queue_bytes = (double)dp_link_queue_bytes(l),

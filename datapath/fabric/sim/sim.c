@@ -371,7 +371,7 @@ static int stop(struct dp_sim *s, int how)
 	uint32_t i;
 
 	for (i = 0; !s->broken && i < s->n_links; i++)
-		dp_link_advance(s->link[i].link, s->now);
+		sim_look_at_link(s, i);
 	if (!s->broken)
 		check_conservation(s);
 	return s->broken ? s->broken : how;
@@ -445,7 +445,7 @@ int dp_sim_link_stats(const struct dp_sim *s, uint32_t link, struct dp_link_stat
 {
 	if (link >= s->n_links)
 		return -EINVAL;
-	dp_link_advance(s->link[link].link, s->now);
+	sim_look_at_link(s, link);
 	dp_link_stats(s->link[link].link, s->now, out);
 	return 0;
 }

@@ -161,6 +161,7 @@ void sim_emulate_links(struct dp_sim *s)
 		l->next_emulated = s->emulator.first;
 		s->emulator.first = i;
 		l->emulated = true;
+		l->deadline_ns = DP_NEVER;
 	}
 }
 
@@ -185,5 +186,5 @@ void sim_link_woke(struct dp_sim *s, uint32_t link)
 	draw_emulator(s);
 	for (i = s->emulator.first; i != SIM_NONE; i = s->link[i].next_emulated)
 		if (i != link)
-			sim_requeue_link(s, i);
+			sim_queue_set(&s->queue, i, sim_link_turn(s, s->link[i].deadline_ns));
 }
