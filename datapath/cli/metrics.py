@@ -69,6 +69,7 @@ _CAUSES = {
     "overflowed": "full queue",
     "policed": "policer",
     "aqm_dropped": "AQM",
+    "shaped": "shaped class",
     "starved": "no CPU",
 }
 _DROPPED = Metric(

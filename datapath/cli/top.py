@@ -29,7 +29,7 @@ _PATIENCE_S = 2.0
 """How long a run or program that does not answer delays what the others have told."""
 _Asked = TypeVar("_Asked")
 _Told = TypeVar("_Told")
-_DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "starved")
+_DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "shaped", "starved")
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ def path_metrics(
     counters: Mapping[str, Mapping[str, int]], *, limited: bool = False
 ) -> list[Metric]:
     """The path's counters in both directions together, and its accuracy."""
+    whats = ("passed", "dropped", "overflowed", "policed", "aqm_dropped", "shaped", "marked")
     found = {
-        f"path_{what}": float(sum(counters[what].values()))
-        for what in ("passed", "dropped", "overflowed", "policed", "aqm_dropped", "marked")
-        if counters.get(what)
+        f"path_{what}": float(sum(counters[what].values())) for what in whats if counters.get(what)
     }
     if paused := counters.get("paused_ns"):
         found["path_paused"] = float(sum(paused.values()))

@@ -70,6 +70,7 @@ _OF_RUNS = (
     MetricKind("path_overflowed", "packets", "Dropped by the queue", ""),
     MetricKind("path_policed", "packets", "Dropped by the policer", ""),
     MetricKind("path_aqm_dropped", "packets", "Dropped by the AQM", ""),
+    MetricKind("path_shaped", "packets", "Dropped by shaped classes", ""),
     MetricKind("path_marked", "packets", "Marked on path", ""),
     MetricKind("path_paused", "ns", "Paused by PFC, all links", "lower"),
     MetricKind("path_late_p99", "ns", "Emulation late, p99", "lower"),

@@ -149,7 +149,8 @@ class PathCounters:
 
     Only with backend fabric and in lane sim: overflowed: packets dropped because
     the queue was full.  policed: packets dropped by the policer.  aqm_dropped:
-    packets dropped by the AQM.  trimmed: packets cut down to their headers.
+    packets dropped by the AQM.  shaped: packets dropped because the queue of
+    their shaped class was full.  trimmed: packets cut down to their headers.
     starved: packets lost because the emulator had no CPU or memory; 0 in a valid
     run.  unstamped: packets without a time of arrival from the device; they count
     from when the emulator saw them.  queue_max_bytes: the longest queue.
@@ -169,6 +170,7 @@ class PathCounters:
     overflowed: dict[str, int] = field(default_factory=dict)
     policed: dict[str, int] = field(default_factory=dict)
     aqm_dropped: dict[str, int] = field(default_factory=dict)
+    shaped: dict[str, int] = field(default_factory=dict)
     trimmed: dict[str, int] = field(default_factory=dict)
     duplicated: dict[str, int] = field(default_factory=dict)
     reordered: dict[str, int] = field(default_factory=dict)

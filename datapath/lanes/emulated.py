@@ -39,7 +39,7 @@ EARLY_NS = 45_000
 
 _SEED_MASK = 2**64 - 1
 _SUMS = (
-    *("overflowed", "policed", "aqm_dropped", "corrupted"),
+    *("overflowed", "policed", "aqm_dropped", "shaped", "corrupted"),
     *("trimmed", "duplicated", "reordered"),
 )
 _OF_PORTS = ("exempt", "unstamped")

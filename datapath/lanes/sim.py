@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _TRACE_EVENTS = 64
 _COUNTED = (
-    *("overflowed", "policed", "aqm_dropped"),
+    *("overflowed", "policed", "aqm_dropped", "shaped"),
     *("marked", "corrupted", "trimmed", "duplicated", "reordered"),
 )
 _LINK_SERIES = ("queue_bytes", "marked_packets")

@@ -127,6 +127,10 @@ def test_each_link_has_a_queue_and_a_fate_of_its_own(chain: NetnsNetwork) -> Non
     assert links(chain, "overflowed") == {"t>u": 7}
     assert links(chain, "queue_max_bytes")["t>u"] == 2 * FRAME
     assert chain.path_counters().overflowed == {"forward": 7, "backward": 0}
+    set_path(chain, classes=[{"dscp": 10}, {"share": "0.01%", "queue": "3kB"}])
+    send(a, c, 10)
+    wait_until(lambda: links(chain, "shaped") == {"a>s": 7}, "one sent, two in the class")
+    assert chain.path_counters().shaped == {"forward": 7, "backward": 0}
     set_path(chain, max_packet="500B")
     send(a, c, 2)
     wait_until(lambda: links(chain, "lost") == {"s>t": 2}, "links between switches spoil")

@@ -100,7 +100,9 @@ class Wire:
         """(frames that came in, frames sent on), the first one once none is under way."""
         mine = self.network.emulator().counters()["forward"]
         fates = mine["delivered"] - mine["duplicated"]
-        fates += sum(mine[why] for why in ("lost", "overflowed", "policed", "aqm_dropped"))
+        fates += sum(
+            mine[why] for why in ("lost", "overflowed", "policed", "aqm_dropped", "shaped")
+        )
         came = mine["offered"] + mine["exempt"] if fates == mine["offered"] else -1
         return came, mine["delivered"] + mine["exempt"]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from datapath.cc.spec import Cc
 from datapath.errors import LocalError
+from datapath.experiment.counters import path_metrics
 from datapath.fabric import flows as traffic
 from datapath.fabric.links import QueueClass, classes_by_dscp
 from datapath.lanes.shape import shape
@@ -54,6 +56,18 @@ def shares(classes: Any, dscp: int, **more: Any) -> list[float]:
 def test_weights_are_shares_of_the_link() -> None:
     assert shares(WEIGHTED, 12)[0] == pytest.approx(0.75, abs=0.03)
     assert shares(WEIGHTED, 13)[0] == pytest.approx(0.5, abs=0.1), "no class names it"
+
+
+def test_what_a_shaped_class_drops_is_counted() -> None:
+    network = SimNetwork(
+        topology(), path(classes=[{"dscp": 8, "share": "10%", "queue": "20kB"}, {}])
+    )
+    done = network.simulate(two_flows(8), transport=Transport(), cc=Cc(algo="newreno"), seed=1)
+    counters = network.path_counters()
+    assert counters.shaped == {"forward": done.result.totals["shaped"], "backward": 0}
+    assert counters.shaped["forward"] > 0
+    found = {metric.name: metric.value for metric in path_metrics(asdict(counters))}
+    assert found["path_shaped"] == counters.shaped["forward"]
 
 
 def test_a_share_of_a_trace_is_one_of_its_mean_rate() -> None:

@@ -64,6 +64,7 @@ UNITS = {
     "path_overflowed": "packets",
     "path_policed": "packets",
     "path_aqm_dropped": "packets",
+    "path_shaped": "packets",
     "path_marked": "packets",
     "path_paused": "ns",
     "path_late_p99": "ns",
