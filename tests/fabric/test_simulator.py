@@ -21,6 +21,7 @@ from datapath.fabric import flows as traffic
 from datapath.fabric import replay
 from datapath.fabric.changes import (
     Change,
+    OrderFlow,
     PauseLink,
     SetAlgorithm,
     SetLink,
@@ -445,7 +446,7 @@ def test_another_process_and_another_build_repeat_it() -> None:
 # --- invariants ----------------------------------------------------------------------------------
 
 
-SHARES = st.one_of(st.just(0.0), st.floats(0.0, 0.05))
+SHARES = st.one_of(st.just(0.0), st.floats(2.0**-32, 0.05))
 JITTERS = st.one_of(
     st.none(),
     st.builds(Jitter, st.sampled_from(["normal", "pareto"]), st.floats(0, 5_000), st.just(3.0)),
@@ -745,6 +746,17 @@ def test_a_cycle_of_paused_links_is_found() -> None:
         Simulation(Ring(buffer), transport=EngineOptions(timeout=0)).run(rows)
 
 
+def test_a_held_flow_that_nobody_begins_is_a_deadlock() -> None:
+    rows = traffic.join([flow(), flow(held=1)])
+    orders = [OrderFlow(10**9, 1, traffic.HOLD)]
+    for changes in ([], orders):
+        with pytest.raises(Deadlock, match="1 of 2 flows have not ended"):
+            Simulation(Star(2)).run(rows, changes=changes)
+    assert Simulation(Star(2)).run(rows, until_ns=10**9).totals["ended"] == 1
+    orders += [OrderFlow(2 * 10**9, 1, traffic.BEGIN)]
+    assert Simulation(Star(2)).run(rows, changes=orders).finished
+
+
 def test_the_same_ring_without_pfc_moves_on() -> None:
     rows = traffic.join([flow(i, (i + 2) % 5, 2_000_000) for i in range(5)])
     assert Simulation(Ring(SharedBuffer(2_000_000))).run(rows).finished
@@ -1026,6 +1038,18 @@ def test_telemetry_reaches_the_algorithm() -> None:
         queues.append(series.links["queue_bytes"][later, 0].mean())
     assert queues[1] > 500_000
     assert queues[0] < 100_000
+
+
+def test_links_may_begin_to_stamp_later() -> None:
+    def digest(*stamps: bool) -> str:
+        first, later = (Link(GBIT, 10_000, telemetry=stamp) for stamp in stamps)
+        return (
+            Simulation(Dumbbell(1, Link(), first), transport=EngineOptions(telemetry=True))
+            .run(flow(), compile_algorithm("hpcc"), changes=[SetLink(0, 0, later)])
+            .digest
+        )
+
+    assert digest(False, True) == digest(True, True) != digest(False, False)
 
 
 def test_trimmed_packets_tell_what_was_lost() -> None:

@@ -203,11 +203,11 @@ static int create_links(struct dp_sim *s, const struct dp_sim_graph *g)
 	uint32_t i;
 	int err;
 
+	s->pool.telemetry = s->cfg.engine.telemetry;
 	for (i = 0; i < g->links; i++) {
 		c = g->config[g->link[i].config];
 		c.seed = sim_link_seed(s, i);
 		c.telemetry &= g->link[i].from >= g->hosts; /* switches stamp, NICs do not */
-		s->pool.telemetry |= c.telemetry;
 		l = &s->link[i];
 		l->sim = s;
 		l->from = g->link[i].from;

@@ -65,7 +65,7 @@ struct sim_packet {
 	uint32_t src, channel;
 	struct dp_packet packet; /* late_ns: what the links' program has added so far */
 	uint8_t bytes[SIM_HEADERS_MAX];
-	struct dp_telemetry hop[]; /* DP_HOPS_MAX, if any link stamps telemetry */
+	struct dp_telemetry hop[]; /* DP_HOPS_MAX, if the engines have telemetry */
 };
 
 struct sim_pool {

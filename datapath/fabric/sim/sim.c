@@ -314,14 +314,15 @@ static void act(struct dp_sim *s, uint32_t id)
 		sim_worker_act(s, id - (s->first_worker - s->n_links - s->n_hosts));
 }
 
-/* Whether only clocks that never end are left: samples and the watch. */
-static bool nothing_left(const struct dp_sim *s)
+/* Whether only clocks that never end are left: samples and the watch.  An order for a held flow may
+ * come at until_ns. */
+static bool nothing_left(const struct dp_sim *s, uint64_t until_ns)
 {
 	const struct sim_queue *q = &s->queue;
 	uint32_t idle = 1u + (s->sample_ns != 0);
 
 	return q->waiting == idle && s->started == s->n_flows && s->stopped == s->n_stops &&
-	       !s->held;
+	       (!s->held || until_ns >= q->horizon_ns);
 }
 
 /* Most turns without a nanosecond passing: two of the largest windows over six links, and for each
@@ -391,7 +392,7 @@ int dp_sim_run(struct dp_sim *s, uint64_t until_ns, uint64_t events)
 			s->now = until_ns;
 			return stop(s, DP_SIM_UNTIL);
 		}
-		if (nothing_left(s)) {
+		if (nothing_left(s, until_ns)) {
 			deadlock(s);
 			break;
 		}
