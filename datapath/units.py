@@ -7,6 +7,7 @@ Four kinds, each with a parser, an exact formatter and a pydantic type:
     BitRate     int, bit/s                 1gbit  2.5Gbit/s  100mbit
     DurationNs  int, nanoseconds           50us  1.5ms  2s  3min
     Fraction    float, share of one (0-1)  0.1%  0.001  1/4096
+    Probability a Fraction that is compared with draws of 32 bits
 
 The pydantic types take a string with a unit, or a number that is already in the base unit.
 A file written by hand is held to more: with the validation context `HAND_WRITTEN`, a bare
@@ -22,6 +23,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     PlainSerializer,
     ValidationInfo,
@@ -109,6 +111,7 @@ _KIND_BYTES = "a size in bytes"
 _KIND_RATE = "a bit rate"
 _KIND_DURATION = "a duration"
 _KIND_FRACTION = "a share"
+_PROBABILITY_MIN = 2.0**-32
 _RATIO = re.compile(rf"(\d{{1,{_DIGITS_MAX}}})\s*/\s*(\d{{1,{_DIGITS_MAX}}})")
 
 _PROPER = {_KIND_BYTES: _BYTES, _KIND_RATE: _RATES, _KIND_DURATION: _DURATIONS}
@@ -237,6 +240,14 @@ def _validate_fraction(value: Any) -> float:
     return _share(float(value), value)
 
 
+def _validate_probability(value: float) -> float:
+    if 0 < value < _PROBABILITY_MIN:
+        raise ValueError(
+            f"{value:g} is below {_PROBABILITY_MIN:.3g} (1/2^32), the smallest probability of links"
+        )
+    return value
+
+
 def _json_schema(description: str, pattern: str, example: str) -> WithJsonSchema:
     return WithJsonSchema(
         {
@@ -273,3 +284,4 @@ Fraction = Annotated[
     PlainSerializer(format_fraction, return_type=str, when_used="json"),
     _json_schema("Share: 0.1% or 0.001.", _DIGITS + "%?$", "0.1%"),
 ]
+Probability = Annotated[Fraction, AfterValidator(_validate_probability)]

@@ -26,7 +26,7 @@ from datapath import foreign
 from datapath.lanes.link_spec import LinkSettings
 from datapath.lanes.loss_spec import Loss
 from datapath.spelling import or_rather
-from datapath.units import Fraction
+from datapath.units import Probability
 
 _NODES_MAX = 65536
 _FILE_BYTES_MAX = 2**20
@@ -43,7 +43,7 @@ class GraphLink(LinkSettings):
         "that direction of a cable that is named as well.",
     )
     loss: Loss | None = Field(None, description="As path.loss.")
-    corrupt: Fraction | None = Field(None, description="As path.corrupt.")
+    corrupt: Probability | None = Field(None, description="As path.corrupt.")
 
     @model_validator(mode="after")
     def _for_all_links(self) -> GraphLink:

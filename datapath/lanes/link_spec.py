@@ -22,7 +22,7 @@ from datapath import foreign
 from datapath.fabric.links import TRACE_MS_MAX, CoDel, FqCoDel, Jitter, Marking, Pie, Policer
 from datapath.lanes.class_spec import CLASSES_MAX, TrafficClass, check_classes
 from datapath.link.impairments import IMPAIRMENTS, Impairment
-from datapath.units import BitRate, Bytes, DurationNs, Fraction
+from datapath.units import BitRate, Bytes, DurationNs, Fraction, Probability
 
 _NUMBERS_BYTES_MAX = 8 * 2**20
 """Of a file of numbers: a trace of about a million packets."""
@@ -245,7 +245,7 @@ class Reordering(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    share: Fraction = Field(description="Share of packets.")
+    share: Probability = Field(description="Share of packets.")
     by: DurationNs = Field(500_000, description="How long.")
 
     def setting(self) -> tuple[float, int]:
@@ -330,7 +330,7 @@ class LinkSettings(_Impairments):
     reorder: Annotated[
         Reordering | None, _short_for(None, "share"), Sets("reorder", "reorder_ns")
     ] = Field(None, description="Share of packets held back, by 500us or as told.")
-    duplicate: Annotated[Fraction | None, Sets("duplicate")] = Field(
+    duplicate: Annotated[Probability | None, Sets("duplicate")] = Field(
         None, description="Share of packets that arrive twice."
     )
     trim: Annotated[bool | None, Sets("trim")] = Field(

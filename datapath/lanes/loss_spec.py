@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from datapath.fabric.links import Loss as LinkLoss
-from datapath.units import DurationNs, Fraction
+from datapath.units import DurationNs, Probability
 from datapath.xdp.impair import AimedFault, Direction
 
 
@@ -18,7 +18,7 @@ class Bernoulli(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Literal["bernoulli"] = "bernoulli"
-    rate: Fraction = Field(description="Share of packets lost.")
+    rate: Probability = Field(description="Share of packets lost.")
 
     def setting(self) -> LinkLoss | None:
         return LinkLoss(good=self.rate) if self.rate else None
@@ -41,10 +41,10 @@ class GilbertElliott(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Literal["gilbert-elliott"] = "gilbert-elliott"
-    p: Fraction = Field(description="Probability of going from the good state to the bad one.")
-    r: Fraction = Field(description="Probability of going from the bad state to the good one.")
-    good: Fraction = Field(0.0, description="Share of packets lost in the good state.")
-    bad: Fraction = Field(1.0, description="Share of packets lost in the bad state.")
+    p: Probability = Field(description="Probability of going from the good state to the bad one.")
+    r: Probability = Field(description="Probability of going from the bad state to the good one.")
+    good: Probability = Field(0.0, description="Share of packets lost in the good state.")
+    bad: Probability = Field(1.0, description="Share of packets lost in the bad state.")
 
     def setting(self) -> LinkLoss:
         return LinkLoss(p=self.p, r=self.r, good=self.good, bad=self.bad)
@@ -67,8 +67,8 @@ class GilbertElliottTime(BaseModel):
     model: Literal["gilbert-elliott-time"] = "gilbert-elliott-time"
     good_time: _MeanTime = Field(description="Mean length of a good period.")
     bad_time: _MeanTime = Field(description="Mean length of a bad period.")
-    good: Fraction = Field(0.0, description="Share of packets lost in a good period.")
-    bad: Fraction = Field(1.0, description="Share of packets lost in a bad period.")
+    good: Probability = Field(0.0, description="Share of packets lost in a good period.")
+    bad: Probability = Field(1.0, description="Share of packets lost in a bad period.")
 
     def setting(self) -> LinkLoss:
         return LinkLoss(self.good, self.bad, good_ns=self.good_time, bad_ns=self.bad_time)

@@ -15,7 +15,7 @@ from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, excluding, link_ar
 from datapath.lanes.loss_spec import NO_LOSS, Fault, Loss, LossModel
 from datapath.lanes.pfc_spec import Pfc
 from datapath.lanes.wakeup_spec import WakeupSetting
-from datapath.units import BitRate, Bytes, DurationNs, Fraction
+from datapath.units import BitRate, Bytes, DurationNs, Probability
 from datapath.vnic.spec import GUEST_MTU_MAX, NetworkCards, Share
 from datapath.xdp.impair import DIRECTIONS, MAX_FAULTS, Direction, Impairment
 
@@ -325,8 +325,8 @@ class PathDirection(LinkSettings):
     """Settings of one direction of the path, in place of the common ones."""
 
     loss: Loss | None = Field(None, description="As path.loss, for this direction.")
-    ecn_mark: Fraction | None = Field(None, description="As path.ecn_mark, for this direction.")
-    corrupt: Fraction | None = Field(None, description="As path.corrupt, for this direction.")
+    ecn_mark: Probability | None = Field(None, description="As path.ecn_mark, for this direction.")
+    corrupt: Probability | None = Field(None, description="As path.corrupt, for this direction.")
 
 
 class Path(LinkSettings):
@@ -340,8 +340,8 @@ class Path(LinkSettings):
         "netem is not in this version.",
     )
     loss: Loss = Field(NO_LOSS, description="Random loss: a share, or a model with parameters.")
-    ecn_mark: Fraction = Field(0.0, description="Share of ECN-capable packets marked CE.")
-    corrupt: Fraction = Field(0.0, description="Share of packets with one payload bit flipped.")
+    ecn_mark: Probability = Field(0.0, description="Share of ECN-capable packets marked CE.")
+    corrupt: Probability = Field(0.0, description="Share of packets with one payload bit flipped.")
     faults: list[Fault] = Field(
         default_factory=list, description="Faults aimed at single packets, in order of matching."
     )

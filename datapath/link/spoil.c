@@ -22,13 +22,13 @@ void dp_link_seed(struct dp_link *l, uint64_t seed)
 	dp_link_impair_seed(l, l->seed);
 }
 
-/* Converts a probability to fixed point; -EINVAL: it is none. */
+/* Converts a probability to fixed point; -EINVAL: it is none, or would become 0. */
 static int fixed_point(double probability, uint64_t *out)
 {
 	if (!(probability >= 0 && probability <= 1))
 		return -EINVAL;
 	*out = (uint64_t)(probability * 0x1p32 + 0.5);
-	return 0;
+	return probability > 0 && !*out ? -EINVAL : 0;
 }
 
 static int check_ge_time(const struct dp_loss *loss)
@@ -42,6 +42,14 @@ static int check_ge_time(const struct dp_loss *loss)
 		       -EINVAL;
 }
 
+static bool samples_finite(const struct dp_jitter *j)
+{
+	for (uint32_t i = 0; i < j->n_samples; i++)
+		if (!isfinite(j->sample[i]))
+			return false;
+	return true;
+}
+
 static int check_jitter(const struct dp_jitter *j)
 {
 	switch (j->kind) {
@@ -52,7 +60,7 @@ static int check_jitter(const struct dp_jitter *j)
 	case DP_JITTER_PARETO:
 		return j->scale_ns >= 0 && !isinf(j->scale_ns) && j->shape > 1 ? 0 : -EINVAL;
 	case DP_JITTER_TRACE:
-		return j->sample && j->n_samples ? 0 : -EINVAL;
+		return j->sample && j->n_samples && samples_finite(j) ? 0 : -EINVAL;
 	default:
 		return -EINVAL;
 	}

@@ -121,6 +121,8 @@ def test_a_new_rate_holds_for_what_waits(make_link: MakeLink) -> None:
         {"loss": {"good": 1.5}},
         {"loss": {"p": math.nan}},
         {"corrupt": -0.1},
+        {"corrupt": 1e-10},  # it would never happen
+        {"loss": {"good": 1e-300}},
         {"marking": {"kind": 7}},
         {"marking": {"kind": 2, "kmin_bytes": 2, "kmax_bytes": 1}},
         {"marking": {"kind": 2, "kmin_bytes": 1, "kmax_bytes": 2, "pmax": 2}},
@@ -128,6 +130,8 @@ def test_a_new_rate_holds_for_what_waits(make_link: MakeLink) -> None:
         {"jitter": {"kind": 1, "scale_ns": -1}},
         {"jitter": {"kind": 2, "scale_ns": 1, "shape": 1}},
         {"jitter": {"kind": 3}},
+        {"jitter": {"kind": 3, "sample": [0.0, math.nan]}},
+        {"jitter": {"kind": 3, "sample": [math.inf]}},
         {"trace": {"ms": [0]}},
         {"trace": {"ms": [5, 4]}},
         {"loss": {"good_ns": 1000}},
