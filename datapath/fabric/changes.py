@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from datapath.fabric.links import Link
+from datapath.fabric.members import U32_MAX, WholeNumbers, check_whole
 
 if TYPE_CHECKING:
     from datapath.cc import CompiledAlgorithm
@@ -16,19 +17,28 @@ if TYPE_CHECKING:
 Algorithm: TypeAlias = "CompiledAlgorithm | None"
 """None: a constant window."""
 
+_LATEST_NS = 2**63 - 1
+
 
 @dataclass(frozen=True)
-class SetAlgorithm:
+class SetAlgorithm(WholeNumbers):
     """At a time, the QPs of some flows get another algorithm.  flows: rows; None: all."""
 
     at_ns: int
     algorithm: Algorithm
     flows: Sequence[int] | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for row in () if self.flows is None else self.flows:
+            check_whole(self, "flows", row)
+
 
 @dataclass(frozen=True)
-class SetLink:
+class SetLink(WholeNumbers):
     """At a time, a link (its number) gets other settings."""
+
+    at_most: ClassVar[Mapping[str, int]] = {"link": U32_MAX}
 
     at_ns: int
     link: int
@@ -36,11 +46,13 @@ class SetLink:
 
 
 @dataclass(frozen=True)
-class PauseLink:
+class PauseLink(WholeNumbers):
     """At a time, classes (a mask) of a link stop, or go on.
 
     If nothing else moves for 100 ms meanwhile, this is a deadlock, whatever change comes later.
     """
+
+    at_most: ClassVar[Mapping[str, int]] = {"link": U32_MAX, "classes": U32_MAX}
 
     at_ns: int
     link: int
@@ -49,11 +61,13 @@ class PauseLink:
 
 
 @dataclass(frozen=True)
-class SetRoute:
+class SetRoute(WholeNumbers):
     """At a time, switches begin or cease to send along a link between two of them.
 
     A switch that has no other path goes on to send along it.
     """
+
+    at_most: ClassVar[Mapping[str, int]] = {"link": U32_MAX}
 
     at_ns: int
     link: int
@@ -61,8 +75,14 @@ class SetRoute:
 
 
 @dataclass(frozen=True)
-class StallHost:
+class StallHost(WholeNumbers):
     """At a time, the program of a host (its number) stands still for a while."""
+
+    at_most: ClassVar[Mapping[str, int]] = {
+        "at_ns": _LATEST_NS,
+        "host": U32_MAX,
+        "lasts_ns": _LATEST_NS,
+    }
 
     at_ns: int
     host: int
@@ -70,11 +90,13 @@ class StallHost:
 
 
 @dataclass(frozen=True)
-class OrderFlow:
+class OrderFlow(WholeNumbers):
     """At a time, something becomes of a row of the traffic table.
 
     what: one of datapath.fabric.flows.WHATS.  cc: with CC, as in the table.
     """
+
+    at_most: ClassVar[Mapping[str, int]] = {"what": U32_MAX}
 
     at_ns: int
     flow: int

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from datapath.fabric.members import WholeNumbers
+from datapath.fabric.members import U8_MAX, U32_MAX, WholeNumbers
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,12 @@ class EngineOptions(WholeNumbers):
     and in turn where they are equal; (): all are.  credit_class: that of CREDIT packets; None: as
     others.  With a class of their own they take the path of their data backwards.
     """
+
+    at_most: ClassVar[Mapping[str, int]] = {
+        **dict.fromkeys(("path_mtu", "window_psns", "segment_max"), U32_MAX),
+        **dict.fromkeys(("paths", "timeout", "retry_cnt", "rnr_retry", "min_rnr_timer"), U8_MAX),
+        **dict.fromkeys(("data_class", "control_class"), U8_MAX),
+    }
 
     path_mtu: int = 4096
     extended: bool = True

@@ -7,19 +7,21 @@ everything that it takes of an Ethernet wire (24 bytes of FCS, preamble and gap 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, ClassVar, Literal
 
 from datapath.errors import LocalError
-from datapath.fabric.members import WholeNumbers
+from datapath.fabric.members import U32_MAX, WholeNumbers
 from datapath.link.impairments import IMPAIRMENTS
 
 PAUSE_FRAME_BYTES = 64 + 20
 """On the wire, as fabric/sim/graph.c has it."""
 
-TRACE_MS_MAX = 2**32 - 1
+CLASSES_MAX = 8
+"""Queues of a link: DP_LINK_CLASSES."""
+TRACE_MS_MAX = U32_MAX
 """The latest time of a trace of delivery opportunities: 49 days."""
 _ETHERNET_BYTES = 14 + 24
 """Bytes of a frame on the wire beside those that the MTU counts."""
@@ -93,6 +95,7 @@ class FqCoDel(WholeNumbers):
     """
 
     kind: ClassVar[int] = 2
+    at_most: ClassVar[Mapping[str, int]] = {"flows": U32_MAX, "quantum_bytes": U32_MAX}
 
     target_ns: int = 5_000_000
     interval_ns: int = 100_000_000
@@ -149,6 +152,8 @@ class QueueClass(WholeNumbers):
     it takes CREDIT packets.  lossless: a shared buffer with PFC drops nothing of it.
     """
 
+    at_most: ClassVar[Mapping[str, int]] = {"weight": U32_MAX}
+
     weight: int = 0
     limit_bytes: int = 0
     rate_bps: int = 0
@@ -170,6 +175,8 @@ class Link(WholeNumbers):
     aqm: for a link with one class, and not beside marking, trim or a shared buffer.
     """
 
+    at_most: ClassVar[Mapping[str, int]] = {"delay_ns": 2**60}  # sums over ways have 64 bits, too
+
     rate_bps: int = 100_000_000_000
     delay_ns: int = 1_000
     limit_bytes: int = 0
@@ -190,10 +197,19 @@ class Link(WholeNumbers):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.trace_ms and (not self.trace_ms[-1] or max(self.trace_ms) > TRACE_MS_MAX):
+        for name, _ in self.impairments:
+            if name not in IMPAIRMENTS:
+                raise LocalError(
+                    f"Link: {name!r} is no impairment",
+                    hint=f"impairments: {', '.join(IMPAIRMENTS)}",
+                )
+        if len(self.classes) > CLASSES_MAX:
+            raise LocalError(f"Link: it has {len(self.classes)} classes, and at most {CLASSES_MAX}")
+        first, last = min(self.trace_ms, default=0), max(self.trace_ms, default=0)
+        if self.trace_ms and (first < 0 or last > TRACE_MS_MAX or not self.trace_ms[-1]):
             raise LocalError(
-                f"Link: trace_ms ends with {self.trace_ms[-1]} and goes up to "
-                f"{max(self.trace_ms)}: milliseconds, the last one from 1 to {TRACE_MS_MAX}"
+                f"Link: trace_ms goes from {first} to {last} and ends with {self.trace_ms[-1]}: "
+                f"milliseconds, the last one from 1 to {TRACE_MS_MAX}"
             )
 
     def numbers(self) -> dict[str, int | float | bool]:

@@ -10,16 +10,24 @@ from typing import Any
 import numpy as np
 
 from datapath.fabric import flows as traffic
+from datapath.fabric.members import U32_MAX, WholeNumbers, check_whole
 from datapath.native.sim import ffi
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(WholeNumbers):
     """Series at an interval: of the QPs of some flows (rows) and of some links (numbers)."""
 
     interval_ns: int
     flows: Sequence[int] = ()
     links: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for row in self.flows:
+            check_whole(self, "flows", row)
+        for number in self.links:
+            check_whole(self, "links", number, U32_MAX)
 
 
 @dataclass

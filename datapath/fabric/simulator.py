@@ -37,7 +37,7 @@ from datapath.fabric.changes import (
 from datapath.fabric.engine_options import EngineOptions
 from datapath.fabric.failures import Deadlock, SimulationBroken, failure
 from datapath.fabric.links import Link
-from datapath.fabric.members import check_whole
+from datapath.fabric.members import U32_MAX, check_whole
 from datapath.fabric.refusals import reason
 from datapath.fabric.running import through
 from datapath.fabric.sim_result import Sampling, Series, SimResult, columns, fields
@@ -106,6 +106,7 @@ class Simulation:
         """
         check_whole(self, "seed", self.seed)
         check_whole(self, "until_ns", until_ns or 0)
+        check_whole(self, "trace_events", trace_events, U32_MAX)
         traffic.check(flows, self.graph.hosts)
         if not len(flows):
             raise LocalError("the traffic table has no flows", hint="a simulation needs one")

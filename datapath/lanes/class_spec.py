@@ -13,8 +13,6 @@ from datapath.errors import LocalError
 from datapath.fabric.links import Link, QueueClass
 from datapath.units import Bytes, Fraction
 
-CLASSES_MAX = 8
-"""Of a link: DP_LINK_CLASSES."""
 _TRIMMED = 43
 """The DSCP by which switches tell that they have cut a packet: wire/trim.h."""
 

@@ -19,8 +19,17 @@ from pydantic import (
 )
 
 from datapath import foreign
-from datapath.fabric.links import TRACE_MS_MAX, CoDel, FqCoDel, Jitter, Marking, Pie, Policer
-from datapath.lanes.class_spec import CLASSES_MAX, TrafficClass, check_classes
+from datapath.fabric.links import (
+    CLASSES_MAX,
+    TRACE_MS_MAX,
+    CoDel,
+    FqCoDel,
+    Jitter,
+    Marking,
+    Pie,
+    Policer,
+)
+from datapath.lanes.class_spec import TrafficClass, check_classes
 from datapath.link.impairments import IMPAIRMENTS, Impairment
 from datapath.units import BitRate, Bytes, DurationNs, Fraction, Probability
 

@@ -300,6 +300,8 @@ def test_a_table_that_makes_no_sense_is_refused() -> None:
         ({"window_psns": 5}, "refuses window_psns = 5"),
         ({"path_mtu": 1000, "segment_max": 7}, "refuses path_mtu = 1000, segment_max = 7"),
         ({"window_psns": 64.0}, "EngineOptions: window_psns is 64.0, and has to be a whole"),
+        ({"paths": 300}, "EngineOptions: paths is 300, and can be at most 255"),
+        ({"min_rto_ns": 2**64}, "EngineOptions: min_rto_ns is 18446744073709551616, and can be at"),
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, Any], words: str) -> None:
@@ -312,6 +314,10 @@ def test_options_that_make_no_sense_are_named(options: dict[str, Any], words: st
     [
         ({"rate_bps": 1e9}, "Link: rate_bps is 1000000000.0, and has to be a whole number"),
         ({"delay_ns": -1}, "Link: delay_ns is -1"),
+        ({"delay_ns": 2**62}, "Link: delay_ns is 4611686018427387904, and can be at most"),
+        ({"trace_ms": (-1, 2)}, "Link: trace_ms goes from -1 to 2"),
+        ({"classes": (QueueClass(),) * 9}, "Link: it has 9 classes, and at most 8"),
+        ({"impairments": (("slto", 5000.0),)}, "Link: 'slto' is no impairment"),
         ({"rate_bps": "1gbit"}, "Link: rate_bps is '1gbit'"),
         ({"rate_bps": GBIT, "duplicate": 2.0}, "link switch>host0: Link: .* duplicate = 2.0"),
         ({"loss": Loss(good=2.0)}, r"link switch>host0: Link: .* loss = Loss\(good=2.0"),
@@ -351,10 +357,29 @@ def test_a_buffer_and_a_trace_that_make_no_sense_are_told_apart() -> None:
     assert "power of two" in caught.value.hint
 
 
-@pytest.mark.parametrize(("seed", "until_ns"), [(-1, None), (1, -1), (1, 1e6)])
+@pytest.mark.parametrize(("seed", "until_ns"), [(-1, None), (1, -1), (1, 1e6), (2**64, 1)])
 def test_numbers_that_are_none_are_named(seed: int, until_ns: Any) -> None:
-    with pytest.raises(LocalError, match=r"Simulation: (seed|until_ns) is .* a whole number"):
+    with pytest.raises(LocalError, match=r"Simulation: (seed|until_ns) is .*, and (has|can)"):
         Simulation(Star(2), seed=seed).run(flow(), until_ns=until_ns)
+
+
+@pytest.mark.parametrize(
+    ("make", "members", "words"),
+    [
+        (SetLink, {"at_ns": -1, "link": 0, "settings": Link()}, "SetLink: at_ns is -1"),
+        (PauseLink, {"at_ns": 0, "link": 2**32}, "PauseLink: link is 4294967296, and can be"),
+        (OrderFlow, {"at_ns": 0, "flow": 1.5, "what": 0}, "OrderFlow: flow is 1.5"),
+        (StallHost, {"at_ns": 2**63, "host": 0, "lasts_ns": 1}, "StallHost: at_ns is 9223"),
+        (SetAlgorithm, {"at_ns": 0, "algorithm": None, "flows": [-1]}, "flows is -1"),
+        (Sampling, {"interval_ns": 1000, "flows": [-1]}, "Sampling: flows is -1"),
+        (Sampling, {"interval_ns": 1000, "links": [2**32]}, "Sampling: links is 4294967296"),
+    ],
+)
+def test_changes_and_samplings_that_make_no_sense_are_named(
+    make: Any, members: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(LocalError, match=words):
+        make(**members)
 
 
 def test_a_dimension_that_is_no_whole_number_is_named() -> None:
