@@ -22,13 +22,15 @@ class Idle:
     """Idle paths from one host to another; arrays of shape (paths,).
 
     delay_ns: of all its links.  byte_ns: for how long a byte occupies all its links together.
-    slowest_byte_ns: and the slowest one.  NaN: a link follows a trace, so its rate is not known.
+    slowest_byte_ns: and the slowest one, the last of equal ones.  behind_byte_ns: and those behind
+    the slowest.  NaN: a link follows a trace, so its rate is not known.
     Of several shortest paths one is taken; those of the presets are alike.
     """
 
     delay_ns: Any
     byte_ns: Any
     slowest_byte_ns: Any
+    behind_byte_ns: Any
 
 
 class Ways:
@@ -54,16 +56,17 @@ class Ways:
         delay = np.array([link.delay_ns for link in links], np.float64)[at]
         byte = np.array([_byte_ns(link) for link in links])[at]
         leaves = np.array([leaf for _, leaf in firsts])[at]
-        behind = np.empty((3, len(src)))
+        behind = np.empty((4, len(src)))
         for leaf in np.unique(leaves):
             there = leaves == leaf
             behind[:, there] = self._costs(int(leaf))[:, dst[there]]
-        return Idle(delay + behind[0], byte + behind[1], np.maximum(byte, behind[2]))
+        last = np.where(byte > behind[2], behind[1], behind[3])
+        return Idle(delay + behind[0], byte + behind[1], np.maximum(byte, behind[2]), last)
 
     def there_and_back(self, src: Any, dst: Any) -> tuple[Idle, Idle]:
         """As idle(), from src to dst and from dst to src; each switch is searched from once."""
         both = self.idle(np.concatenate([src, dst]), np.concatenate([dst, src]))
-        numbers = (both.delay_ns, both.byte_ns, both.slowest_byte_ns)
+        numbers = (both.delay_ns, both.byte_ns, both.slowest_byte_ns, both.behind_byte_ns)
         there, back = zip(*(np.split(each, 2) for each in numbers), strict=True)
         return Idle(*there), Idle(*back)
 
@@ -86,16 +89,19 @@ class Ways:
         return link, self.ends[link][1]
 
     def _costs(self, leaf: int) -> Any:
-        """The three numbers of Idle from a switch to each host, shape (3, hosts)."""
-        costs = {leaf: (0.0, 0.0, 0.0)}
+        """The numbers of Idle from a switch to each host, shape (4, hosts)."""
+        costs = {leaf: (0.0, 0.0, 0.0, 0.0)}
         for node, links in self._entered(leaf).items():
             if links:
-                delay, total, slowest = costs[self.ends[links[0]][0]]
+                delay, total, slowest, behind = costs[self.ends[links[0]][0]]
                 link = self.links[links[0]]
                 each = _byte_ns(link)
-                slow = each if math.isnan(each) or each > slowest else slowest
-                costs[node] = (delay + link.delay_ns, total + each, slow)
-        found = np.full((3, self.graph.hosts), np.nan)
+                if math.isnan(each) or each >= slowest:
+                    slowest, behind = each, 0.0
+                else:
+                    behind += each
+                costs[node] = (delay + link.delay_ns, total + each, slowest, behind)
+        found = np.full((4, self.graph.hosts), np.nan)
         for node, numbers in costs.items():
             if node < self.graph.hosts:
                 found[:, node] = numbers

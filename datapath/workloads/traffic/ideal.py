@@ -2,7 +2,8 @@
 """How long a flow takes on an idle path, and its bytes on the wire, headers included.
 
 The delays of both ways, the time that its bytes, headers included, take at the rate of the path's
-slowest link, that of one packet on each other link, and that of an acknowledgement on the way back.
+slowest link, that of its first packet on each link before that one and of its last packet on each
+link behind it, and that of an acknowledgement on the way back.
 A flow's slowdown is its completion time over that.  The HPCC artefact (CalculateRoute and qp_finish
 in third.cc) differs in that it adds a full packet on the slowest link, too, however short the flow
 is, and no acknowledgement.
@@ -39,12 +40,14 @@ class Framing:
     """How messages become packets.
 
     payload: bytes in a full packet.  overhead: bytes on the wire beside them.
-    once: further bytes in the first packet of a message.
+    once: further bytes in the first packet of a message.  last: likewise in its last one, if that
+    is another.
     """
 
     payload: int
     overhead: int
     once: int = 0
+    last: int = 0
 
     def wire_bytes(self, sizes: Any, message_bytes: Any) -> Any:
         """Of flows: payload with all headers.  message_bytes 0: one message; shape as given."""
@@ -54,7 +57,9 @@ class Framing:
         whole = np.floor(sizes / np.maximum(each, 1))
         rest = sizes - whole * each
         packets = whole * np.ceil(each / self.payload) + np.ceil(rest / self.payload)
-        return sizes + packets * self.overhead + (whole + (rest > 0)) * self.once
+        several = whole * (each > self.payload) + (rest > self.payload)
+        further = (whole + (rest > 0)) * self.once + several * self.last
+        return sizes + packets * self.overhead + further
 
     def first_bytes(self, sizes: Any, message_bytes: Any) -> Any:
         """On the wire, of the first packet of flows; arguments as of wire_bytes()."""
@@ -62,6 +67,16 @@ class Framing:
         each = np.asarray(message_bytes, np.float64)
         most = np.where(each == 0, self.payload, np.minimum(each, self.payload))
         return np.minimum(sizes, most) + self.overhead + self.once
+
+    def last_bytes(self, sizes: Any, message_bytes: Any) -> Any:
+        """Likewise of the last packet."""
+        sizes = np.asarray(sizes, np.float64)
+        each = np.asarray(message_bytes, np.float64)
+        each = np.where((each == 0) | (each > sizes), sizes, each)
+        message = sizes - (np.ceil(sizes / np.maximum(each, 1)) - 1) * each
+        packets = np.ceil(message / self.payload)
+        payload = message - (packets - 1) * self.payload
+        return payload + self.overhead + np.where(packets == 1, self.once, self.last)
 
     @property
     def payload_share(self) -> float:
@@ -72,22 +87,22 @@ class Framing:
 def framing(transport: Transport, mtu: int, operation: str = "write") -> Framing:
     """Of an operation with a transport section, on a device with this MTU, over IPv4.
 
-    In extended mode each packet of a WRITE has a RETH, in standard mode the first one; a READ's
-    answer has an AETH in its first and its last.  Simulated packets are as long as live ones.
-    Room for telemetry is not counted.
+    In extended mode each packet of a WRITE has a RETH, in standard mode the first one; there a
+    READ's answer has an AETH in its first and its last.  Simulated packets are as long as live
+    ones.  Room for telemetry is not counted.
     """
     if transport.device == "kernel":
         return Framing(mtu - _IPV4 - _TCP, _ETHERNET + _IPV4 + _TCP)
     payload = sizes.path_mtu(mtu, transport.path_mtu)
     extended = transport.device == "dp" and transport.mode == "auto"
     overhead = _ETHERNET + _IPV4 + _UDP + _BTH_ICRC + (_XDH if extended else 0)
-    once = {"write": _RETH, "read": 2 * _AETH, "send": 0}[operation]
-    if extended and operation == "write":
-        overhead, once = overhead + _RETH, 0
+    once = {"write": _RETH, "read": _AETH, "send": 0}[operation]
+    if extended:
+        overhead, once = overhead + (_RETH if operation == "write" else 0), 0
     if extended:
         asked = transport.options.segment or 0
         payload = sizes.segment(mtu, payload, asked=asked, afxdp=transport.port == "afxdp")
-    return Framing(payload, overhead, once)
+    return Framing(payload, overhead, once, last=once if operation == "read" else 0)
 
 
 @dataclass(frozen=True)
@@ -114,18 +129,21 @@ class Ideal:
         """Completion time of each flow if it were alone, shape (flows,); NaN: not known."""
         rtt_ns: Any = np.nan
         byte_ns: Any = np.nan
-        further_ns: Any = 0.0  # of a byte on all links but the slowest
+        before_ns: Any = 0.0  # of a byte on all links before the slowest
+        behind_ns: Any = 0.0
         if self.ways is not None:
             there, back = self.ways.there_and_back(flows["src"], flows["dst"])
             if self.reads:
                 there, back = back, there
             rtt_ns = there.delay_ns + back.delay_ns + _ACKNOWLEDGEMENT * back.byte_ns
             byte_ns = np.where(there.slowest_byte_ns > 0, there.slowest_byte_ns, np.nan)
-            further_ns = there.byte_ns - there.slowest_byte_ns
+            behind_ns = there.behind_byte_ns
+            before_ns = there.byte_ns - there.slowest_byte_ns - behind_ns
         if self.rate_bps is not None:
             byte_ns = 8e9 / self.rate_bps
         if self.base_rtt_ns is not None:
             rtt_ns = self.base_rtt_ns
         size = flows["bytes"], flows["message_bytes"]
-        first, wire = self.framing.first_bytes(*size), self.framing.wire_bytes(*size)
-        return rtt_ns + wire * byte_ns + first * further_ns
+        first, last = self.framing.first_bytes(*size), self.framing.last_bytes(*size)
+        wire = self.framing.wire_bytes(*size)
+        return rtt_ns + wire * byte_ns + first * before_ns + last * behind_ns

@@ -74,13 +74,27 @@ def test_wire_bytes(size: int, message: int, expected: int) -> None:
     assert Framing(1000, 100, 16).wire_bytes(size, message) == expected
 
 
+@pytest.mark.parametrize(
+    ("size", "message", "expected"),
+    [
+        (4000, 2000, 4000 + 4 * 100 + 2 * 8),
+        (4300, 2000, 4300 + 5 * 100 + 2 * 8 + 4),
+        (900, 0, 900 + 100 + 4),
+    ],
+)
+def test_wire_bytes_of_packets_at_both_ends(size: int, message: int, expected: int) -> None:
+    assert Framing(1000, 100, 4, last=4).wire_bytes(size, message) == expected
+
+
 def test_framing_of_transports() -> None:
     """Ethernet with preamble, FCS and gap 38, IPv4 20, UDP 8, BTH and ICRC 16, XDH 20, RETH 16."""
     assert framing(Transport(device="dp", port="afxdp"), 9000) == Framing(7552, 118)
     assert framing(Transport(device="dp", port="udp"), 9000) == Framing(8896, 118)
     assert framing(Transport(device="dp"), 1500) == Framing(1408, 118)
     assert framing(Transport(device="dp"), 1500, "send") == Framing(1408, 102)
-    assert framing(Transport(device="dp"), 1500, "read") == Framing(1408, 102, 8)
+    assert framing(Transport(device="dp"), 1500, "read") == Framing(1408, 102)
+    standard = framing(Transport(device="dp", mode="standard"), 9000, "read")
+    assert standard == Framing(4096, 82, 4, last=4)
     assert framing(Transport(device="dp", path_mtu=2048), 9000) == Framing(2048, 118)
     assert framing(Transport(device="dp", options={"segment": 5000}), 9000) == Framing(5000, 118)
     assert framing(Transport(device="dp", mode="standard"), 9000) == Framing(4096, 82, 16)
