@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Medians, paired ratios and bootstrap intervals: the statistics of every result.
+"""Medians, paired ratios and their intervals: the statistics of every result.
 
 Runs of one block are taken close together in time, so noise that a whole block
 shares (a busy neighbour, a hot CPU) cancels in the ratio of two runs of that
 block.  The ratio quoted everywhere is therefore the median of the per-block
-ratios, with a percentile bootstrap interval over blocks
-(Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
+ratios.
+
+The interval of a median ends at two of its values, chosen by the sign test, so that it holds
+the true median at least as often as LEVEL says, whatever the values' distribution (David and
+Nagaraja, Order Statistics, 2003, section 7.1).  Two sides that nothing pairs are resampled: a
+percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
 
 Everything here is numpy only and a pure function of its arguments: a seeded
 generator comes in from outside, see `rng`.
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
-"""Coverage of an interval unless the caller asks for another, a share of 1."""
+"""Coverage of an interval, a share of 1."""
 
 RESAMPLES = 10_000
 """Bootstrap resamples: the end points then move by less than one order statistic."""
@@ -90,53 +94,38 @@ def median(values: ArrayLike) -> float:
     return float(np.median(kept)) if kept.size else float("nan")
 
 
-def bootstrap(
-    values: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    statistic: Callable[..., Any] = np.median,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval (lo, hi) of a statistic of the finite values.
-
-    statistic: takes an array (resamples, n) and axis=1, as np.median does.
-    NaN, NaN with fewer than two values: one run says nothing about its spread.
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, not {level}")
-    kept = finite(values)
-    if kept.size < 2:
-        return float("nan"), float("nan")
-    if bool(np.all(kept == kept[0])):  # as counters of simulated runs: no resample differs
-        same = float(np.asarray(statistic(kept[np.newaxis], axis=1))[0])
-        return same, same
-    tail = (1 - level) / 2
-    lo, hi = np.quantile(_resampled(kept, rng, statistic, resamples), [tail, 1 - tail])
-    return float(lo), float(hi)
-
-
-def _resampled(
-    values: NDArray[np.float64],
-    rng: np.random.Generator,
-    statistic: Callable[..., Any] = np.median,
-    resamples: int = RESAMPLES,
-) -> NDArray[np.float64]:
-    """The statistic of each resample, shape (resamples,); a few of them are drawn at a time."""
+def _resampled(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """The median of each resample, shape (RESAMPLES,); a few of them are drawn at a time."""
     rows = max(1, _CHUNK // values.size)
     parts = []
-    for start in range(0, resamples, rows):
-        size = (min(rows, resamples - start), values.size)
+    for start in range(0, RESAMPLES, rows):
+        size = (min(rows, RESAMPLES - start), values.size)
         picks = rng.integers(0, values.size, size=size)
-        parts.append(np.asarray(statistic(values[picks], axis=1)))
+        parts.append(np.median(values[picks], axis=1))
     return np.concatenate(parts)
 
 
-def median_interval(
-    values: ArrayLike, rng: np.random.Generator, *, level: float = LEVEL
-) -> Estimate:
-    """Median of the finite values with its bootstrap interval."""
-    return Estimate(median(values), *bootstrap(values, rng, level=level))
+def median_interval(values: ArrayLike) -> Estimate:
+    """Median of the finite values with its interval: from their least to their greatest for 8 and
+    fewer, from the second least to the second greatest for 9 to 11, and so on.
+    """
+    kept = np.sort(finite(values))
+    if kept.size < 2:
+        return Estimate(median(kept), float("nan"), float("nan"))
+    outside = _outside(kept.size)
+    return Estimate(median(kept), float(kept[outside]), float(kept[-1 - outside]))
+
+
+def _outside(n: int) -> int:
+    """Of n values, those on either side of the interval of their median.
+
+    So many or fewer of them are below their true median with the probability of so many heads, or
+    fewer, of n coins.  Of fewer than FEWEST values all are inside.
+    """
+    heads = np.arange(1, n + 1)
+    chances = np.concatenate([[0.0], np.cumsum(np.log((n - heads + 1) / heads))]) - n * math.log(2)
+    beyond = 2 * np.cumsum(np.exp(chances))
+    return max(0, int(np.searchsorted(beyond, 1 - LEVEL, side="right")) - 1)
 
 
 def values_to_decide(estimate: Estimate, n: int, bound: float) -> float:
@@ -188,12 +177,10 @@ def paired_block_ratio(
     values: ArrayLike,
     baseline: ArrayLike,
     blocks: Sequence[object] | NDArray[Any],
-    rng: np.random.Generator,
     *,
     baseline_blocks: Sequence[object] | NDArray[Any] | None = None,
-    level: float = LEVEL,
 ) -> Estimate:
-    """Median of the per-block ratios values/baseline, with its bootstrap interval.
+    """Median of the per-block ratios values/baseline, with its interval.
 
     blocks: block of each value; also of each entry of `baseline`, unless
     `baseline_blocks` says otherwise (the two sides may differ in length then).
@@ -204,7 +191,7 @@ def paired_block_ratio(
     top, bottom, _ = pair_by_block(values, blocks, baseline, other)
     if not top.size or bool(np.any(bottom == 0)):
         return UNKNOWN
-    return median_interval(top / bottom, rng, level=level)
+    return median_interval(top / bottom)
 
 
 def median_ratio(values: ArrayLike, baseline: ArrayLike, rng: np.random.Generator) -> Estimate:

@@ -81,14 +81,11 @@ class Verdict:
 def evaluate(experiment: LoadedExperiment, records: Sequence[RunRecord]) -> list[Verdict]:
     """A verdict for each claim, in the order of the file."""
     claims = zip(experiment.spec.report.expect, experiment.selectors, strict=True)
-    return [
-        _verdict(claim, where, ratio_to, records, experiment.spec.seed)
-        for claim, (where, ratio_to) in claims
-    ]
+    return [_verdict(claim, where, ratio_to, records) for claim, (where, ratio_to) in claims]
 
 
 def _verdict(
-    claim: Claim, where: Selector, ratio_to: Selector, records: Sequence[RunRecord], seed: int
+    claim: Claim, where: Selector, ratio_to: Selector, records: Sequence[RunRecord]
 ) -> Verdict:
     relative = claim.ratio_to is not None
     points = sides(claim, (where, ratio_to))
@@ -99,13 +96,12 @@ def _verdict(
         reference = _Selection(claim.metric, points[1], records)
         reason = selected.missing() or reference.missing()
         if not reason:
-            estimate, n, reason = _ratio(selected, reference, seed)
+            estimate, n, reason = _ratio(selected, reference)
         reason = _join(reason, selected.failures(), reference.failures())
     else:
         reason = selected.missing()
         if not reason:
-            generator = stats.rng(seed, "claim", claim.metric, sorted(where.items()))
-            estimate = stats.median_interval(selected.values, generator)
+            estimate = stats.median_interval(selected.values)
             n = len(selected.values)
         reason = _join(reason, selected.failures())
     measured = estimate.median if math.isfinite(estimate.median) else None
@@ -190,19 +186,15 @@ class _Selection:
         return f"{self.failed} of {len(self.runs)} runs with {_words(self.where)} failed"
 
 
-def _ratio(
-    selected: _Selection, reference: _Selection, seed: int
-) -> tuple[stats.Estimate, int, str]:
+def _ratio(selected: _Selection, reference: _Selection) -> tuple[stats.Estimate, int, str]:
     """(estimate, blocks, reason): the median of per-block ratios, or why there is none."""
     shared = set(selected.blocks) & set(reference.blocks)
     if not shared:
         return stats.UNKNOWN, 0, "no block has both sides of the ratio"
-    generator = stats.rng(seed, "claim", selected.metric, sorted(selected.where.items()))
     estimate = stats.paired_block_ratio(
         selected.values,
         reference.values,
         selected.blocks,
-        generator,
         baseline_blocks=reference.blocks,
     )
     reason = "" if math.isfinite(estimate.median) else "the reference is zero, so no ratio exists"

@@ -122,7 +122,7 @@ def metric(
         rows = rows[rows["ratio"].map(math.isfinite)]
     else:
         runs = tables.select(result.frame[result.frame["metric"] == name], where or {})
-        rows = tables.summarise(runs, result.axes, seed=result.seed)
+        rows = tables.summarise(runs, result.axes)
     rows = tables.in_order(result, tables.select(rows, where or {}))
     if rows.empty:
         what = "a ratio of it to the baseline" if ratio else "a value of it"

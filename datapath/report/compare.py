@@ -91,8 +91,11 @@ def _table(
     keys = [key for key in runs if key in base]
     held = []
     for key in keys:
+        if paired:
+            held.append(_paired(runs[key], base[key]))
+            continue
         rng = stats.rng(first.seed, "compare", number, metric, *key)
-        held.append((_paired if paired else _unpaired)(runs[key], base[key], rng))
+        held.append(_unpaired(runs[key], base[key], rng))
     adjusted = stats.holm([each.p for each in held])
     return [
         {
@@ -141,14 +144,14 @@ def _unpaired(mine: Runs, base: Runs, rng: np.random.Generator) -> _Held:
     return _Held(ratio, side, min(sizes), p, stats.least_rank_sum_p(*sizes))
 
 
-def _paired(mine: Runs, base: Runs, rng: np.random.Generator) -> _Held:
+def _paired(mine: Runs, base: Runs) -> _Held:
     top, bottom, blocks = stats.pair_by_block(mine.values, mine.blocks, base.values, base.blocks)
     ratio = stats.paired_block_ratio(
-        mine.values, base.values, mine.blocks, rng, baseline_blocks=base.blocks
+        mine.values, base.values, mine.blocks, baseline_blocks=base.blocks
     )
     side = _side(ratio, 1.0)
     if not math.isfinite(ratio.lo):
-        side = _side(stats.median_interval(top - bottom, rng), 0.0)
+        side = _side(stats.median_interval(top - bottom), 0.0)
     p = stats.sign_p(top - bottom)
     return _Held(ratio, side, len(blocks), p, stats.least_sign_p(len(blocks)))
 

@@ -41,7 +41,7 @@ def draw(result: ResultFolder, spec: PlotSpec, colours: Colours) -> tuple[Figure
     count = f"n = {low}" if low == high else f"n = {low} to {high}"
     text = (
         f"Ratio to the baseline ({names}) with the same other settings: the marker is the "
-        f"median of the per-block ratios, the whisker its bootstrap 95 % interval; {count} "
+        f"median of the per-block ratios, the whisker its 95 % interval; {count} "
         f"block{'s' if high > 1 else ''}. The vertical line at 1 is the baseline itself; "
         f"each panel has its own scale."
     )

@@ -47,7 +47,7 @@ def data(result: ResultFolder, spec: PlotSpec, figure: Figure) -> pd.DataFrame:
     if spec.kind == "ratio":
         return tables.select(tables.ratios(result, spec.metrics), spec.where)
     rows = result.frame[result.frame["metric"].isin(spec.metrics)]
-    rows = tables.summarise(tables.select(rows, spec.where), result.axes, seed=result.seed)
+    rows = tables.summarise(tables.select(rows, spec.where), result.axes)
     return tables.in_order(result, rows)
 
 

@@ -130,19 +130,15 @@ def _unit(rows: pd.DataFrame) -> str:
     return str(units[0])
 
 
-def _cell(
-    result: ResultFolder, spec: PlotSpec, rows: pd.DataFrame, key: Mapping[str | None, str]
-) -> Cell | None:
+def _cell(rows: pd.DataFrame, key: Mapping[str | None, str]) -> Cell | None:
     """The runs with these axis values, or None when there are none."""
     for axis, value in key.items():
         if axis is not None:
             rows = rows[rows[axis] == value]
     if rows.empty:
         return None
-    first = rows.iloc[0]
-    rng = stats.rng(result.seed, "median", first["point"], first["metric"])
     values = rows["value"].to_numpy()
-    return Cell(values, stats.median_interval(values, rng))
+    return Cell(values, stats.median_interval(values))
 
 
 def _typical(values: NDArray[np.float64]) -> float:
@@ -183,7 +179,7 @@ def _bars(
             at = i + (j - (len(slots) - 1) / 2) * width
             rows = panel.rows[panel.rows["metric"] == metric]
             key = {spec.x: x} if same else {spec.x: x, spec.series: name}
-            cell = _cell(result, spec, rows, key)
+            cell = _cell(rows, key)
             if cell is None:
                 _no_data(ax, at)
                 continue
@@ -274,7 +270,7 @@ def _lines(
     for name in canvas.values(result, spec.series, panel.rows):
         for k, metric in enumerate(spec.metrics):
             rows = panel.rows[panel.rows["metric"] == metric]
-            cells = [_cell(result, spec, rows, {spec.series: name, spec.x: x}) for x in xs]
+            cells = [_cell(rows, {spec.series: name, spec.x: x}) for x in xs]
             found = [(p, c) for p, c in zip(positions, cells, strict=True) if c is not None]
             if not found:
                 continue
@@ -353,7 +349,7 @@ def _caption(spec: PlotSpec, counts: Sequence[int], log: bool) -> str:
     text = f"The {mark} is the median over the runs of a point"
     if max(counts) > 1:
         dots = ", each dot is one run" if spec.kind == "bar" else ""
-        text += f"{dots}, and the whisker is the bootstrap 95 % interval of the median"
+        text += f"{dots}, and the whisker is the 95 % interval of the median"
     text += f"; {canvas.runs(counts)}."
     if max(counts) == 1:
         text += " With one run no interval can be given."

@@ -85,13 +85,10 @@ def medians(frame: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     return table[["point", *axes, "metric", "unit", "n", "median", "min", "max"]]
 
 
-def summarise(frame: pd.DataFrame, axes: Sequence[str], *, seed: int = 0) -> pd.DataFrame:
-    """The medians, with lo and hi: the bootstrap interval of each (NaN for n < 2).
-
-    An interval takes milliseconds, and a large sweep has 10,000s of medians.
-    """
+def summarise(frame: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """The medians, with lo and hi: the interval of each (NaN for n < 2)."""
     intervals = {
-        key: stats.median_interval(values.to_numpy(), stats.rng(seed, "median", *key))
+        key: stats.median_interval(values.to_numpy())
         for key, values in measured(frame).groupby(["point", "metric"], sort=False)["value"]
     }
     table = medians(frame, axes)
@@ -113,7 +110,7 @@ def ratios(result: ResultFolder, metrics: Sequence[str] = RATIO_METRICS) -> pd.D
     """Each point against the baseline point that shares its other axis values.
 
     One row per point and metric: point, the axes, metric, n (blocks in which both
-    sides have a value), ratio (median of the per-block ratios), lo, hi (bootstrap).
+    sides have a value), ratio (median of the per-block ratios), lo, hi (its interval).
     Empty when the experiment names no baseline, or no point matches it.
     """
     import pandas as pd
@@ -143,7 +140,6 @@ def _ratios_of(result: ResultFolder, frame: pd.DataFrame, metric: str) -> list[d
             group["value"],
             base["value"],
             blocks,
-            stats.rng(result.seed, "ratio", group["point"].iloc[0], metric),
             baseline_blocks=base_blocks,
         )
         rows.append(
@@ -210,7 +206,7 @@ def _sections(
     rows = select(result.frame, where)
     if metrics:
         rows = rows[rows["metric"].isin(metrics)]
-    summary = in_order(result, summarise(rows, result.axes, seed=result.seed))
+    summary = in_order(result, summarise(rows, result.axes))
     sections: dict[str, list[dict[str, Any]]] = {
         "claims": result.claims or [],
         "points": _records(summary),

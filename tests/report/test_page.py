@@ -111,7 +111,7 @@ def test_every_plot_is_there_with_a_caption(page: Page) -> None:
     captions = [e.text for e in page.all("figcaption")]
     assert len(captions) == len(titles)
     assert all(re.search(r"n = \d", caption) for caption in captions)
-    assert sum("bootstrap 95 % interval" in caption for caption in captions) == 3
+    assert sum("95 % interval" in caption for caption in captions) == 3
 
 
 def test_axes_of_plots_have_their_units(page: Page) -> None:

@@ -7,13 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from datapath import report, stats
 from datapath.errors import LocalError
-from datapath.report import display, distribution, page, plotspec, tables
+from datapath.report import display, distribution, plotspec, tables
 from datapath.report.folder import read
 from tests.report import folders
 
@@ -44,26 +43,6 @@ def test_medians_are_those_of_the_summary_and_of_each_point(whole: Path) -> None
         values = good[(good["point"] == row["point"]) & (good["metric"] == row["metric"])]["value"]
         assert (row["n"], row["median"]) == (len(values), stats.median(values))
         assert (row["min"], row["max"]) == (values.min(), values.max())
-
-
-def test_a_page_takes_intervals_of_what_it_draws_alone(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its tables show least and greatest; an interval takes milliseconds."""
-    asked = set()
-    rng = stats.rng
-
-    def noted(seed: int, *labels: object) -> np.random.Generator:
-        asked.add(labels[-1])
-        return rng(seed, *labels)
-
-    monkeypatch.setattr(stats, "rng", noted)
-    result = read(whole)
-    page.render(result)
-    drawn = {metric for plot in plotspec.plan(result)[0] for metric in plot.metrics}
-    assert asked
-    assert asked <= drawn
-    assert set(tables.medians(result.frame, result.axes)["metric"]) - drawn
 
 
 def test_each_record_has_its_kind(whole: Path) -> None:
