@@ -26,7 +26,7 @@ _RECOVERED = 0.9
 """Share of the later rate from which flows have recovered."""
 
 KINDS = (
-    MetricKind("fairness_over_time", "1", "Fairness, mean over time", "higher"),
+    MetricKind("fairness_over_time", "1", "Fairness, mean over time", "higher", share=True),
     MetricKind("convergence_time", "ns", "Time to a fair share", "lower", plot="log"),
     MetricKind("recovery_time", "ns", "Time to recover", "lower", plot="log"),
     MetricKind("recovery_goodput", "bit/s", "Goodput until recovered", "higher"),

@@ -11,7 +11,7 @@ class MetricKind(NamedTuple):
 
     unit: of its values in runs.parquet.  title: for people.  better: which way is better, "" where
     neither is.  plot: how a report draws it by default ("log": on a logarithmic axis), "": not at
-    all.
+    all.  share: whether no value lies outside 0 to 1.
     """
 
     name: str
@@ -19,3 +19,4 @@ class MetricKind(NamedTuple):
     title: str
     better: Literal["higher", "lower", ""] = ""
     plot: Literal["", "bar", "log"] = ""
+    share: bool = False

@@ -28,12 +28,12 @@ _OF_WORKLOADS = (
     MetricKind("latency_mean", "ns", "Latency, mean", "lower"),
     MetricKind("latency_min", "ns", "Latency, minimum", "lower"),
     MetricKind("retransmits", "1", "Retransmitted, packets", "lower"),
-    MetricKind("retransmitted_share", "1", "Retransmitted, share", "lower"),
+    MetricKind("retransmitted_share", "1", "Retransmitted, share", "lower", share=True),
     MetricKind("timeouts", "1", "Timeouts", "lower"),
-    MetricKind("lost_share", "1", "Lost share", "lower"),
-    MetricKind("fairness", "1", "Fairness", "higher"),
+    MetricKind("lost_share", "1", "Lost share", "lower", share=True),
+    MetricKind("fairness", "1", "Fairness", "higher", share=True),
     MetricKind("utilisation", "1", "Utilisation", "higher"),
-    MetricKind("unfinished_share", "1", "Unfinished flows, share", "lower"),
+    MetricKind("unfinished_share", "1", "Unfinished flows, share", "lower", share=True),
     *(
         MetricKind(f"{name}_{quantile}", "ns", f"{title}, {said}", "lower")
         for name, title in (("fct", "Flow completion time"), ("round", "Time of a round"))
@@ -52,16 +52,16 @@ _OF_WORKLOADS = (
 )
 
 _OF_RUNS = (
-    MetricKind("spurious_share", "1", "Sent again in vain, share", "lower"),
+    MetricKind("spurious_share", "1", "Sent again in vain, share", "lower", share=True),
     MetricKind("fair_share", "1", "Goodput, of the fair share", "higher"),
     MetricKind("competing_fair_share", "1", "Goodput of competing flows, of the fair share", ""),
-    MetricKind("xdp_zero_copy", "1", "Zero-copy, share of sockets", "higher"),
+    MetricKind("xdp_zero_copy", "1", "Zero-copy, share of sockets", "higher", share=True),
     MetricKind("xdp_copies", "packets", "Copied by the kernel", "lower"),
     MetricKind("cpu_user", "s", "CPU, user", "lower"),
     MetricKind("cpu_system", "s", "CPU, system", "lower"),
     MetricKind("cpu_stolen", "s", "CPU, stolen", "lower"),
     MetricKind("cpu_waited", "s", "CPU, waited for", "lower"),
-    MetricKind("cpu_starved", "1", "CPU-starved", "lower"),
+    MetricKind("cpu_starved", "1", "CPU-starved", "lower", share=True),
     MetricKind("pacing_late_mean", "ns", "Pacing late, mean", "lower"),
     MetricKind("pacing_late_max", "ns", "Pacing late, most", "lower"),
     MetricKind("pacing_burst_max", "packets", "Pacing, longest burst", "lower"),
@@ -74,9 +74,13 @@ _OF_RUNS = (
     MetricKind("path_marked", "packets", "Marked on path", ""),
     MetricKind("path_paused", "ns", "Paused by PFC, all links", "lower"),
     MetricKind("path_late_p99", "ns", "Emulation late, p99", "lower"),
-    MetricKind("path_cpu_limited", "1", "Emulation CPU-limited", "lower"),
-    MetricKind("card_retransmitted_share", "1", "Sent again between cards, share", "lower"),
-    MetricKind("card_class_retransmitted_share", "1", "Sent again, share of a class", "lower"),
+    MetricKind("path_cpu_limited", "1", "Emulation CPU-limited", "lower", share=True),
+    MetricKind(
+        "card_retransmitted_share", "1", "Sent again between cards, share", "lower", share=True
+    ),
+    MetricKind(
+        "card_class_retransmitted_share", "1", "Sent again, share of a class", "lower", share=True
+    ),
     MetricKind("card_timeouts", "1", "Timeouts between cards", "lower"),
     MetricKind("card_rtt", "ns", "RTT between cards, at the end", "lower"),
     MetricKind("card_first_wait", "ns", "Wait of a class's first frame, longest", "lower"),
@@ -98,6 +102,7 @@ UNITS: Mapping[str, str] = {kind.name: kind.unit for kind in METRICS.values()}
 """Metric -> unit of its values in runs.parquet."""
 
 _PARSERS: Mapping[str, Callable[[str], float]] = {
+    "B": units.parse_bytes,
     "bit/s": units.parse_bit_rate,
     "ns": units.parse_duration_ns,
     "s": lambda text: units.parse_duration_ns(text) / 1e9,
@@ -107,13 +112,18 @@ _PARSERS: Mapping[str, Callable[[str], float]] = {
 def parse_bound(metric: str, value: str | int | float) -> float:
     """A claim's bound in the unit of its metric: `10us` -> 10000.0 for latency_p50.
 
-    A bare number is accepted where the metric has no unit (counts, shares).
-    ValueError tells the expected form.
+    A bare number is accepted where the metric has no unit (shares), or counts something (packets,
+    bytes).  ValueError tells the expected form.
     """
-    unit = UNITS[metric]
-    parse = _PARSERS.get(unit)
+    kind = METRICS[metric]
+    unit = kind.unit
+    parse = units.parse_fraction if kind.share else _PARSERS.get(unit)
     if parse is None:
+        if unit != "1" and str(value).strip().endswith("%"):
+            raise ValueError(f"{value!r} is a share, and {metric} is in {unit}")
         return parse_number(value)
+    if kind.share or unit == "B":
+        return float(parse(str(value)))
     if not isinstance(value, str):
         example = {"bit/s": "1gbit", "ns": "10us", "s": "2s"}[unit]
         raise ValueError(f"{value} has no unit; a bound on {metric} is written like {example}")

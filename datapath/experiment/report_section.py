@@ -44,6 +44,11 @@ def sides(claim: Claim, selectors: tuple[Selector, Selector]) -> tuple[Selector,
     return (where,) if claim.ratio_to is None else (where, {**where, **ratio_to})
 
 
+def partner(axes: Mapping[str, str], ratio_to: Selector) -> tuple[tuple[str, str], ...]:
+    """What a point of one side of a ratio shares with its partner on the other."""
+    return tuple(sorted(axis for axis in axes.items() if axis[0] not in ratio_to))
+
+
 def _leaves(workload: str, kind: str) -> bool:
     """Whether runs of the workload may leave such samples; `samples`: any."""
     of_it = REGISTRY[workload].samples
@@ -75,12 +80,32 @@ class _ReportSection:
             where = self._where((*here, "where"))
             relative = claim.ratio_to is not None
             selectors.append((where, self._where((*here, "ratio_to")) if relative else {}))
+            if relative:
+                both = sides(claim, selectors[-1])
+                self._check_sides((*here, "ratio_to"), both, selectors[-1][1])
             if self._check_metric((*here, "metric"), claim.metric):
                 self._check_bounds(here, claim.metric, relative=relative)
         return selectors
 
     def _where(self, here: Path) -> dict[str, list[str]]:
         return read_where(self.document, here, self.axes, self.problems)
+
+    def _check_sides(self, path: Path, both: Sequence[Selector], free: Selector) -> None:
+        """No point may be divided by itself, and each one needs a partner; free: `ratio_to`."""
+        if not free:
+            self._add(path, "names no axis; write the values of the points to compare with")
+            return
+        mine, theirs = ([p for p in self.points if matches(w, p.axes)] for w in both)
+        keys = {point.key for point in theirs}
+        shared = next((point for point in mine if point.key in keys), None)
+        if shared:
+            needed = f"where needs other values of {' or '.join(free)}"
+            self._add(path, f"{shared.label} would be compared with itself; {needed}")
+            return
+        partners = {partner(point.axes, free) for point in theirs}
+        alone = next((p for p in mine if partner(p.axes, free) not in partners), None)
+        if partners and alone:
+            self._add(path, f"{alone.label} has no point to be compared with")
 
     def _check_plot(self, here: Path, plot: Plot) -> None:
         names = [axis.name for axis in self.axes]

@@ -10,6 +10,7 @@ import pytest
 
 from datapath.cc import registry
 from datapath.errors import LocalError
+from datapath.experiment.claims import evaluate
 from datapath.experiment.document import InvalidFile, parse
 from datapath.experiment.load import load as load_file
 from datapath.experiment.load import load_text
@@ -166,6 +167,33 @@ PATH = "path: {loss: 0}"
         ("{stack: dp-afxdp}", "{stack: []}", "expect[1].where.stack: names no value, so no point"),
         (", min: 0.9", "", "report.expect[0]: a claim needs min, max or both"),
         ("max: 10us", "max: 10", "10 has no unit; a bound on latency_p50 is written like 10us"),
+        ("latency_p50, where", "queue_p99, where", "expect[1].max: '10us': unknown unit 'us' for"),
+        (
+            "latency_p50, where: {stack: dp-afxdp}, max: 10us",
+            "path_dropped, max: 90%",
+            "expect[1].max: '90%' is a share, and path_dropped is in packets",
+        ),
+        (
+            "latency_p50, where: {stack: dp-afxdp}, max: 10us",
+            "fairness, min: 50",
+            "expect[1].min: 50 is not between 0% and 100%; for 50 percent write 50%",
+        ),
+        (
+            "latency_p50, where: {stack: dp-afxdp}, max: 10us",
+            "lost_share, max: -0.1",
+            "expect[1].max: -0.1 is not between 0% and 100%",
+        ),
+        ("ratio_to: {path.loss: 0}", "ratio_to: {}", "expect[0].ratio_to: names no axis"),
+        (
+            "where: {stack: dp-afxdp, path.loss: 1%}",
+            "where: {stack: dp-afxdp}",
+            "path.loss=0 would be compared with itself; where needs other values of path.loss",
+        ),
+        (
+            "repetitions: 3",
+            "exclude: [{stack: dp-afxdp, test: latency, path.loss: 0}]",
+            "test=latency, stack=dp-afxdp, path.loss=1% has no point to be compared with",
+        ),
         ("{stack: dp-afxdp, path.loss: 1%}", "{path.loss: 2%}", "path.loss has no value '2%'"),
     ],
 )
@@ -175,6 +203,27 @@ def test_mistakes_are_located_and_explained(load: Load, old: str, new: str, said
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
     assert caught.value.hint or "YAML" in said or "twice" in said
+
+
+@pytest.mark.parametrize(
+    ("metric", "written", "bound"),
+    [
+        ("queue_p99", "64KiB", 65536.0),
+        ("queue_p99", "20000", 20000.0),
+        ("path_dropped", "90", 90.0),
+        ("fairness", "95%", 0.95),
+        ("unfinished_share", "1e-4", 1e-4),
+        ("lost_share", "1/4096", 1 / 4096),
+        ("fair_share", "150%", 1.5),
+        ("cpu_user", "2s", 2.0),
+    ],
+)
+def test_bounds_are_read_in_the_unit_of_their_metric(
+    load: Load, metric: str, written: str, bound: float
+) -> None:
+    loaded = load("latency_p50, where: {stack: dp-afxdp}, max: 10us", f"{metric}, max: {written}")
+    (_, verdict) = evaluate(loaded, [])
+    assert verdict.bound == {"max": bound}
 
 
 def test_all_mistakes_are_told_at_once(load: Load) -> None:

@@ -81,7 +81,7 @@ class Training:
         MetricKind("step_time_p99", "ns", "Step, p99", "lower", "bar"),
         MetricKind("loss", "1", "Loss at the end", "lower", "bar"),
         MetricKind("accuracy", "1", "Accuracy", "higher", "bar"),
-        MetricKind("step_sent", "bytes", "Sent by a rank in a step", "lower", "bar"),
+        MetricKind("step_sent", "B", "Sent by a rank in a step", "lower", "bar"),
         MetricKind("gradient_share", "1", "Gradients sent, of dense ones", "lower", "bar"),
         MetricKind("step_cpu", "s", "CPU of all ranks in a step", "lower", "bar"),
     )
@@ -154,7 +154,7 @@ class Training:
                 Metric("step_time_p99", nearest_rank(sorted(slowest), 0.99), "ns"),
                 Metric("loss", end, "1"),
                 Metric("accuracy", reports[0]["accuracy"], "1"),
-                Metric("step_sent", max(r["sent_bytes"] for r in reports) / steps, "bytes"),
+                Metric("step_sent", max(r["sent_bytes"] for r in reports) / steps, "B"),
                 Metric("gradient_share", sum(r["hook_bytes"] for r in reports) / dense, "1"),
                 Metric("step_cpu", sum(r["cpu_s"] for r in reports) / steps, "s"),
             ],
