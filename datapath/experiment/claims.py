@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Claims of an experiment held against its results.
 
-A claim is about the median over the runs that `where` selects, or, with `ratio_to`, about the
-median of per-block ratios to the runs of a reference, see datapath.stats.  A claim for which
-there is no data fails and says why: silence must not look like success.
+A claim is about the median over the blocks that the runs which `where` selects were made in.  A
+block of several points counts once, with their median: points are no repetitions.  With `ratio_to`
+each run is first divided by that of its reference in the same block.
+
+A claim for which there is no data fails and says why: silence must not look like success.  So do
+runs that went well without the metric, since many metrics are absent when something never
+happened: they are named, and a claim with such runs is not shown.
 
 A claim that passes is shown if its whole interval lies within the bound.  Otherwise the pass may
 be noise; the verdict says so, and about how many more repetitions would decide.
@@ -12,13 +16,14 @@ be noise; the verdict says so, and about how many more repetitions would decide.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from datapath import stats
 from datapath.experiment import metrics
-from datapath.experiment.report_section import Selector, sides
+from datapath.experiment.report_section import Selector, partner, sides
 from datapath.experiment.sweep import matches
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ class Verdict:
 
     measured and interval are in `unit` (of the metric, or "1" for a ratio); None: no data.
     bound: {"min": x, "max": y} in the same unit, with the keys that the claim has.
-    n: blocks (ratio) or runs that stand behind the median.
+    n: blocks that stand behind the median, which are the runs of a claim about one point.
     shown: the claim passes, and so does its whole interval, which has runs enough behind it.
     doubt: why the runs do not decide, "" when they do.  more: about how many more repetitions
     would; 0: none is needed, None: none would in reach, or there is no data.
@@ -90,25 +95,19 @@ def _verdict(
     relative = claim.ratio_to is not None
     points = sides(claim, (where, ratio_to))
     bound = _bound(claim, relative=relative)
-    estimate, n, reason = stats.UNKNOWN, 0, ""
-    selected = _Selection(claim.metric, where, records)
-    if relative:
-        reference = _Selection(claim.metric, points[1], records)
-        reason = selected.missing() or reference.missing()
-        if not reason:
-            estimate, n, reason = _ratio(selected, reference)
-        reason = _join(reason, selected.failures(), reference.failures())
-    else:
-        reason = selected.missing()
-        if not reason:
-            estimate = stats.median_interval(selected.values)
-            n = len(selected.values)
-        reason = _join(reason, selected.failures())
+    selections = [_Selection(claim.metric, each, records, free=ratio_to) for each in points]
+    reason = next((told for each in selections if (told := each.unknown())), "")
+    blocks: list[float] = []
+    if not reason:
+        blocks, reason = _blocks(selections)
+    estimate, n = stats.median_interval(blocks), len(blocks)
+    lacking = _join(*(told for each in selections for told in each.lacking()))
+    reason = _join(reason, lacking, *(each.failures() for each in selections))
     measured = estimate.median if math.isfinite(estimate.median) else None
     passed = measured is not None and _holds(measured, bound)
-    doubt, more = _doubt(estimate, n, bound)
-    if more and not relative:  # a repetition makes a run of each point
-        more = math.ceil(more / len({record.point for record in selected.runs}))
+    doubt, more = _doubt(estimate, n, bound, several=len(selections[0].points) > 1)
+    if lacking and measured is not None:  # what repetitions leave out too
+        doubt, more = _join(lacking, doubt), None
     shown = passed and not doubt
     if measured is not None and not passed:
         reason = _join(_missed(measured, bound, estimate), reason)
@@ -133,8 +132,10 @@ def _verdict(
     )
 
 
-def _doubt(estimate: stats.Estimate, n: int, bound: Mapping[str, float]) -> tuple[str, int | None]:
-    """(why these runs do not decide, about how many more would); ("", 0): they do."""
+def _doubt(
+    estimate: stats.Estimate, n: int, bound: Mapping[str, float], *, several: bool
+) -> tuple[str, int | None]:
+    """(why these runs do not decide, about how many more repetitions would); ("", 0): they do."""
     if not math.isfinite(estimate.median):
         return "", None
     crossed = [
@@ -145,40 +146,73 @@ def _doubt(estimate: stats.Estimate, n: int, bound: Mapping[str, float]) -> tupl
     if not crossed:
         if n >= stats.FEWEST:
             return "", 0
-        return f"n = {n} is too few, {stats.FEWEST} are needed", stats.FEWEST - n
+        of = " of each point" if several else ""
+        return f"n = {n}{of} is too few, {stats.FEWEST} are needed", stats.FEWEST - n
     wanted = max(stats.values_to_decide(estimate, n, end) for end in crossed)
     reaches = "the interval reaches the bound"
     return (reaches, max(1, int(wanted) - n)) if wanted <= _REACH else (reaches, None)
 
 
 class _Selection:
-    """The values of one metric in the runs that a selector takes."""
+    """The values of one metric in the runs that a selector takes.
 
-    def __init__(self, metric: str, where: Selector, records: Sequence[RunRecord]) -> None:
+    free: `ratio_to`, in whose axes a point and its partner differ.
+    """
+
+    def __init__(
+        self, metric: str, where: Selector, records: Sequence[RunRecord], *, free: Selector
+    ) -> None:
         self.metric = metric
         self.where = where
         self.runs = [record for record in records if matches(where, record.axes)]
+        self.points = {record.point for record in self.runs}
         self.failed = sum(record.status != "ok" for record in self.runs)
-        pairs = [
-            (record.block, float(entry["value"]))
-            for record in self.runs
-            if record.status == "ok"
-            for entry in record.metrics
-            if entry["name"] == metric and entry["value"] is not None
+        self.measured: list[tuple[RunRecord, dict[str, float]]] = [
+            (record, _values(record)) for record in self.runs if record.status == "ok"
         ]
-        self.blocks = [block for block, _ in pairs]
-        self.values = [value for _, value in pairs]
+        self.values: dict[tuple[int, object], list[float]] = {}
+        for record, values in self.measured:
+            if metric in values:
+                key = record.block, partner(record.axes, free)
+                self.values.setdefault(key, []).append(values[metric])
 
-    def missing(self) -> str:
-        """Why there are no values, "" when there are."""
-        if self.values:
-            return ""
+    def unknown(self) -> str:
+        """Why there is no median, "" when there is one.
+
+        Where a point has the metric in some runs, it was worst in those without: if these are
+        half of the runs or more, nobody knows the median.
+        """
         what = _words(self.where)
         if not self.runs:
             return f"no run matches {what}"
         if self.failed == len(self.runs):
             return f"all {self.failed} runs with {what} failed"
-        return f"the runs with {what} have no metric {self.metric}"
+        if not self.values:
+            return f"the runs with {what} have no metric {self.metric}"
+        have = Counter(record.point for record, values in self.measured if self.metric in values)
+        lack = self._without()
+        return "the median is not known" if any(lack[p] >= have[p] for p in have) else ""
+
+    def lacking(self) -> list[str]:
+        """What the runs that went well have not told."""
+        if not self.values:
+            return []
+        what, total = _words(self.where), len(self.measured)
+        told = []
+        if without := self._without().total():
+            told.append(f"{without} of {total} runs with {what} have no {self.metric}")
+        if self.metric.startswith(metrics.OF_FINISHED_FLOWS):
+            cut = sum(values.get("unfinished_share", 0) > 0 for _, values in self.measured)
+            if cut:
+                text = f"{self.metric} leaves out flows that did not finish"
+                told.append(f"{text}, in {cut} of {total} runs with {what}")
+        return told
+
+    def _without(self) -> Counter[str]:
+        """Point -> runs that went well without the metric."""
+        return Counter(
+            record.point for record, values in self.measured if self.metric not in values
+        )
 
     def failures(self) -> str:
         if not self.failed or not self.values:
@@ -186,19 +220,30 @@ class _Selection:
         return f"{self.failed} of {len(self.runs)} runs with {_words(self.where)} failed"
 
 
-def _ratio(selected: _Selection, reference: _Selection) -> tuple[stats.Estimate, int, str]:
-    """(estimate, blocks, reason): the median of per-block ratios, or why there is none."""
-    shared = set(selected.blocks) & set(reference.blocks)
-    if not shared:
-        return stats.UNKNOWN, 0, "no block has both sides of the ratio"
-    estimate = stats.paired_block_ratio(
-        selected.values,
-        reference.values,
-        selected.blocks,
-        baseline_blocks=reference.blocks,
-    )
-    reason = "" if math.isfinite(estimate.median) else "the reference is zero, so no ratio exists"
-    return estimate, len(shared), reason
+def _values(record: RunRecord) -> dict[str, float]:
+    """The metrics of a run that are numbers."""
+    values = {e["name"]: float(e["value"]) for e in record.metrics if e["value"] is not None}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _blocks(selections: Sequence[_Selection]) -> tuple[list[float], str]:
+    """(one value for each block in which every point was tried, why there is none)."""
+    selected, *reference = selections
+    tried = Counter(run.block for each in selections for run in each.runs)
+    whole = sum(len(each.points) for each in selections)
+    blocks: dict[int, list[float]] = {}
+    for (block, point), values in selected.values.items():
+        value = stats.median(values)
+        if tried[block] < whole or (reference and (block, point) not in reference[0].values):
+            continue
+        if reference:
+            below = stats.median(reference[0].values[block, point])
+            if below == 0:
+                return [], "the reference is zero, so no ratio exists"
+            value /= below
+        blocks.setdefault(block, []).append(value)
+    what = "both sides of the ratio" if reference else "a run of each point"
+    return [stats.median(of) for of in blocks.values()], "" if blocks else f"no block has {what}"
 
 
 def _bound(claim: Claim, *, relative: bool) -> dict[str, float]:

@@ -15,6 +15,9 @@ from datapath.workloads import REGISTRY
 SAMPLES = ("latency", "fct")
 """The kinds of samples of which there are CDFs; metrics of a kind begin with its name."""
 
+OF_FINISHED_FLOWS = ("fct_", "slowdown_")
+"""How metrics begin that leave out the flows which did not finish."""
+
 _QUANTILES = {"p50": "median", "p99": "p99", "p999": "p99.9"}
 
 _OF_WORKLOADS = (

@@ -228,9 +228,9 @@ class Plot(_Model):
 class Claim(_Model):
     """Something that the results must show; a claim that fails makes `dpctl run` exit 1.
 
-    Without `ratio_to`, the median over the runs is held against min and max.  With it, each
-    block's median is divided by that of the points which `ratio_to` describes in the same
-    block, and the median of those ratios is held against them.
+    Without `ratio_to`, the median over the runs is held against min and max.  With it, each run is
+    divided by that of the point which `ratio_to` describes in the same block, and the median of
+    those ratios is held against them.
     """
 
     metric: str = Field(description="Name of a metric.")

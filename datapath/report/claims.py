@@ -81,12 +81,13 @@ def _row(result: ResultFolder, index: int, claim: Mapping[str, Any]) -> Row:
     unit = "1" if relative else str(wanted.get("unit") or _unit_of(result, metric))
     interval = sequence(wanted.get("interval"))
     passed = bool(wanted.get("pass"))
+    reason, doubt = display.reason(wanted.get("reason")), _doubt(wanted)
     name = "" if relative else metric
     return {
         "passed": passed,
         "verdict": _kind(wanted, passed=passed),
         "settled": _kind(wanted, passed=passed) in ("shown", "pass"),
-        "doubt": _doubt(wanted),
+        "doubt": doubt,
         "title": wanted.get("title") or _title(wanted),
         "metric": display.metric_title(metric) + (", ratio" if relative else ""),
         "where": where_text(wanted.get("where")),
@@ -95,7 +96,7 @@ def _row(result: ResultFolder, index: int, claim: Mapping[str, Any]) -> Row:
         "interval": _interval(interval, unit, name),
         "n": wanted.get("n"),
         "bound": _bound(wanted, unit, name),
-        "reason": display.reason(wanted.get("reason")),
+        "reason": "" if reason in doubt else reason,
     }
 
 

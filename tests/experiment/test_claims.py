@@ -98,6 +98,85 @@ def test_the_same_data_gives_the_same_interval(load: Load) -> None:
     assert verdict(load, records) == verdict(load, list(reversed(records)))
 
 
+# --- several points ----------------------------------------------------------------------------
+
+
+def test_points_are_no_repetitions(load: Load) -> None:
+    """One run of each of six points, all alike, is one repetition."""
+    records = [record(0, 8e3, "latency_p50", loss=f"{i}%") for i in range(6)]
+    result = evaluate(load(), records)[1]
+    assert (result.n, result.passed, result.shown, result.more) == (1, True, False, 5)
+    assert result.doubt == "n = 1 of each point is too few, 6 are needed"
+
+
+def test_a_block_without_a_run_of_each_point_does_not_count(load: Load) -> None:
+    """As after further repetitions for another claim, which is about some of the points."""
+    records = [record(b, 9e3, "latency_p50", loss=loss) for b in range(6) for loss in ("0", "1%")]
+    records += [record(b, 1e3, "latency_p50") for b in range(6, 20)]
+    result = evaluate(load(), records)[1]
+    assert (result.n, result.measured, result.shown) == (6, 9e3, True)
+
+
+def test_a_ratio_is_formed_point_by_point(load: Load) -> None:
+    """Each test keeps half of its goodput; between the tests there are orders of magnitude."""
+    experiment = load("where: {stack: dp-afxdp, path.loss: 1%}", "where: {path.loss: 1%}")
+    records = [
+        record(block, value * share, test=test, loss=loss)
+        for block in range(6)
+        for test, value in (("bandwidth", 100.0), ("latency", 1.0))
+        for loss, share in (("0", 1.0), ("1%", 0.5))
+    ]
+    records = [r for r in records if r.point != "latency-dp-afxdp-0" or r.block]
+    result = evaluate(experiment, records)[0]
+    assert (result.measured, result.interval, result.n) == (0.5, (0.5, 0.5), 5)
+
+
+# --- runs without the metric -------------------------------------------------------------------
+
+
+def without(block: int, metric: str = "message_rate", value: float = 1.0) -> RunRecord:
+    """A run that went well and has another metric only."""
+    return record(block, value, metric)
+
+
+def test_runs_without_the_metric_are_named_and_show_nothing(load: Load) -> None:
+    records = [record(block, 8e3, "latency_p50") for block in range(7)]
+    assert evaluate(load(), records)[1].shown
+    result = evaluate(load(), [*records, without(7)])[1]
+    told = "1 of 8 runs with stack=dp-afxdp have no latency_p50"
+    assert (result.passed, result.shown, result.more, result.n) == (True, False, None, 7)
+    assert (result.reason, result.doubt) == (told, told)
+
+
+def test_a_median_that_half_of_the_runs_lack_is_not_known(load: Load) -> None:
+    records = [record(block, 8e3, "latency_p50") for block in range(6)]
+    result = evaluate(load(), [*records, *(without(block) for block in range(6, 12))])[1]
+    assert (result.passed, result.measured, result.more) == (False, None, None)
+    told = "6 of 12 runs with stack=dp-afxdp have no latency_p50"
+    assert result.reason == f"the median is not known; {told}"
+
+
+def test_a_side_of_a_ratio_that_lacks_the_metric_is_named(load: Load) -> None:
+    records = [record(block, 1.0, loss=loss) for block in range(7) for loss in ("0", "1%")]
+    lacking = [*records, record(7, 1.0, loss="1%"), without(7)]
+    result = verdict(load, lacking)
+    assert (result.passed, result.shown, result.n) == (True, False, 7)
+    assert result.reason == "1 of 8 runs with stack=dp-afxdp, path.loss=0 have no goodput"
+
+
+def test_times_of_flows_that_finished_do_not_speak_for_those_that_did_not(load: Load) -> None:
+    experiment = load("latency_p50, where", "fct_p99, where")
+    records = [record(block, 8e3, "fct_p99") for block in range(6)]
+    for record_ in records:
+        record_.metrics.append({"name": "unfinished_share", "value": 0.0, "unit": "1"})
+    assert evaluate(experiment, records)[1].shown
+    records[2].metrics[-1]["value"] = 0.1
+    result = evaluate(experiment, records)[1]
+    assert (result.passed, result.shown, result.more) == (True, False, None)
+    told = "fct_p99 leaves out flows that did not finish, in 1 of 6 runs with stack=dp-afxdp"
+    assert (result.reason, result.doubt) == (told, told)
+
+
 # --- three verdicts ----------------------------------------------------------------------------
 
 

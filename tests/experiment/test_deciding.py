@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from datapath import stats
@@ -61,14 +62,24 @@ def test_only_the_points_of_undecided_claims_are_repeated() -> None:
 
 
 def test_a_repetition_makes_a_run_of_each_point_of_a_claim() -> None:
-    """Four runs of two points want two more, which one repetition has."""
+    """Two runs of each of two points are two repetitions, and no four."""
     text = SIM.replace("where: {path.loss: 0}", "where: {path.loss: [0, 1%]}")
     experiment = load_text(text, Path("deciding.yaml"))
     (verdict,) = claims.evaluate(experiment, made(experiment, 2, 2e9))
-    assert (verdict.n, verdict.more) == (4, 1)
-    assert verdict.doubt == "n = 4 is too few, 6 are needed"
+    assert (verdict.n, verdict.more) == (2, 4)
+    assert verdict.doubt == "n = 2 of each point is too few, 6 are needed"
     runs = further_runs(experiment, made(experiment, 2, 2e9), most=30)
-    assert [run.repetition for run in runs] == [2, 2]
+    assert [run.repetition for run in runs] == [2, 2, 3, 3]
+
+
+def test_runs_without_the_metric_ask_for_no_others() -> None:
+    """Those would leave it out as well, and what survives would look like a result."""
+    experiment = loaded()
+    records = made(experiment, 8, 2e9)
+    without = [replace(r, metrics=[]) if r.repetition == 3 else r for r in records]
+    for repetitions in (4, 8):
+        some = [r for r in without if r.repetition < repetitions]
+        assert further_runs(experiment, some, most=30) == []
 
 
 def test_a_round_at_most_doubles_and_never_passes_the_limit() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from datapath import report
 from datapath.errors import LocalError
-from datapath.report import compare, plots
+from datapath.report import answer, compare, plots
 from datapath.report.folder import NOT_VARIED, read
 from tests.report import folders
 from tests.report.pages import Page
@@ -206,6 +206,15 @@ def test_column_of_thousands_has_its_own_unit(plain: Path) -> None:
     assert set(before.values()) == {"µs"}
     change_frame(plain, stretch)
     assert units(built(plain)) == before | {"p99.9": "ms"}
+
+
+def test_runs_without_a_metric_are_told_once(plain: Path) -> None:
+    told = "1 of 8 runs with any point have no round_p99"
+    claim = folders.CLAIMS[0] | {"shown": False, "reason": told, "doubt": told}
+    folders.dump(plain / "claims.json", [claim])
+    text = " ".join(" ".join(answer.answer(read(plain), 80)).split())
+    assert text.count(told) == 1
+    assert f"{told}; " in text
 
 
 def test_reason_of_a_claim_is_in_words(plain: Path) -> None:
