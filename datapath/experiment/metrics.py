@@ -101,6 +101,11 @@ METRICS: Mapping[str, MetricKind] = {
 }
 """The metrics that a run may have, by name, in the order in which tables show them."""
 
+OF_SERIES = frozenset(kind.name for kinds, _ in DERIVED for kind in kinds) - frozenset(
+    kind.name for kind in (*_OF_WORKLOADS, *_OF_RUNS)
+)
+"""Metrics that only series tell."""
+
 UNITS: Mapping[str, str] = {kind.name: kind.unit for kind in METRICS.values()}
 """Metric -> unit of its values in runs.parquet."""
 

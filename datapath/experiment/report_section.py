@@ -55,6 +55,16 @@ def _leaves(workload: str, kind: str) -> bool:
     return bool(of_it) if kind == "samples" else kind in of_it
 
 
+def _may_have(workload: str, metric: str) -> bool:
+    """Whether runs of the workload may have the metric, as far as workloads say."""
+    if metric.startswith(metrics.OF_FINISHED_FLOWS):
+        return _leaves(workload, "fct")
+    own = [
+        name for name, each in REGISTRY.items() if metric in (kind.name for kind in each.metrics)
+    ]
+    return not own or workload in own
+
+
 class _ReportSection:
     def __init__(
         self,
@@ -83,7 +93,7 @@ class _ReportSection:
             if relative:
                 both = sides(claim, selectors[-1])
                 self._check_sides((*here, "ratio_to"), both, selectors[-1][1])
-            if self._check_metric((*here, "metric"), claim.metric):
+            if self._check_metric((*here, "metric"), claim.metric, where):
                 self._check_bounds(here, claim.metric, relative=relative)
         return selectors
 
@@ -124,19 +134,37 @@ class _ReportSection:
             for metric in named if "metric" in plot.model_fields_set else ():
                 self._check_samples((*here, "metric"), metric, where)
             return
-        known = [metric for metric in named if self._check_metric((*here, "metric"), metric)]
+        at = (*here, "metric")
+        known = [metric for metric in named if self._check_metric(at, metric, where)]
         units = {metrics.UNITS[metric]: metric for metric in known}
         if plot.kind in ("bar", "line") and len(units) > 1:
             told = " and ".join(f"{metric} in {unit}" for unit, metric in units.items())
             text = f"{told}: one axis has one unit; make a plot for each"
             self._add((*here, "metric"), text)
 
-    def _check_metric(self, path: Path, metric: str) -> bool:
-        if metric in metrics.UNITS:
-            return True
-        more = or_rather(metric, list(metrics.UNITS), "metrics")
-        self._add(path, f"no metric {metric!r}{more}")
-        return False
+    def _check_metric(self, path: Path, metric: str, where: Selector) -> bool:
+        """Whether there is such a metric; it is a mistake too if no run of its points has it."""
+        if metric not in metrics.UNITS:
+            more = or_rather(metric, list(metrics.UNITS), "metrics")
+            self._add(path, f"no metric {metric!r}{more}")
+            return False
+        workloads = self._workloads(where)
+        if workloads and not any(_may_have(name, metric) for name in workloads):
+            able = ", ".join(name for name in REGISTRY if _may_have(name, metric))
+            text = f"there is no {metric} of workload {' and '.join(workloads)}"
+            self._add(path, f"{text}; these have it: {able}")
+        elif metric in metrics.OF_SERIES and not self._collects():
+            self._add(path, f"{metric} is made of series; add collect: {{series: [...]}}")
+        return True
+
+    def _workloads(self, where: Selector) -> list[str]:
+        """Of the points that a selector takes."""
+        return sorted({point.spec.kind for point in self.points if matches(where, point.axes)})
+
+    def _collects(self) -> bool:
+        """Whether series are collected, or the section that says so has a mistake."""
+        collect = self.document.data.get("collect", {})
+        return not isinstance(collect, dict) or bool(collect.get("series"))
 
     def _check_samples(self, path: Path, metric: str, where: Selector) -> None:
         """A CDF is of a kind of samples, which a metric of it may stand for, and which some
@@ -149,10 +177,10 @@ class _ReportSection:
             self._add(path, f"there are no samples of {metric!r} for a CDF, only of {own}")
             return
         kind = metric.partition("_")[0]
-        workloads = {point.spec.kind for point in self.points if matches(where, point.axes)}
+        workloads = self._workloads(where)
         if workloads and not any(_leaves(name, kind) for name in workloads):
             able = ", ".join(name for name in REGISTRY if _leaves(name, kind))
-            names = " and ".join(sorted(workloads))
+            names = " and ".join(workloads)
             what = f"there are no samples of {kind} of workload {names} for a CDF"
             self._add(path, f"{what}; these leave some: {able}")
 

@@ -183,6 +183,26 @@ PATH = "path: {loss: 0}"
             "lost_share, max: -0.1",
             "expect[1].max: -0.1 is not between 0% and 100%",
         ),
+        (
+            "latency_p50, where",
+            "fct_p50, where",
+            "expect[1].metric: there is no fct_p50 of workload perftest; these have it: flows, ",
+        ),
+        (
+            "latency_p50, where",
+            "connection_rate, where",
+            "there is no connection_rate of workload perftest; these have it: connections",
+        ),
+        (
+            "kind: bar, metric: goodput",
+            "kind: bar, metric: slowdown_p99",
+            "plots[0].metric: there is no slowdown_p99 of workload iperf3 and perftest and sockp",
+        ),
+        (
+            "latency_p50, where",
+            "startup_time, where",
+            "expect[1].metric: startup_time is made of series; add collect: {series: [...]}",
+        ),
         ("ratio_to: {path.loss: 0}", "ratio_to: {}", "expect[0].ratio_to: names no axis"),
         (
             "where: {stack: dp-afxdp, path.loss: 1%}",
@@ -221,7 +241,8 @@ def test_mistakes_are_located_and_explained(load: Load, old: str, new: str, said
 def test_bounds_are_read_in_the_unit_of_their_metric(
     load: Load, metric: str, written: str, bound: float
 ) -> None:
-    loaded = load("latency_p50, where: {stack: dp-afxdp}, max: 10us", f"{metric}, max: {written}")
+    old = "latency_p50, where: {stack: dp-afxdp}, max: 10us"
+    loaded = load(old, f"{metric}, max: {written}", ["collect.series=[queue]"])
     (_, verdict) = evaluate(loaded, [])
     assert verdict.bound == {"max": bound}
 
