@@ -31,6 +31,7 @@ _LOOK_S = 0.2
 _RULE = " -*=\t\0"
 """What lines consist of that only divide others."""
 _ERROR_WORDS = ("error", "fail", "unable", "couldn't", "cannot", "unexpected", "problem", "invalid")
+_REFUSED_OPTION = ("unrecognized option", "unknown option", "invalid option", "bad option")
 
 TOLD = " told rank "
 """In the words of a rank of libdpcoll that another rank has told why a collective ended."""
@@ -110,15 +111,16 @@ class Program:
         return self.err.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """The line that tells the error best: the last one that sounds like an error.
+        """The line that tells the error best: a refused option, or the last that sounds like one.
 
         Any other line says nothing of a signal that killed it: "" then.
         """
         text = self.errors() + "\n" + self.output()
         lines = [line.strip() for line in text.splitlines() if line.strip(_RULE)]
+        refused = [line for line in lines if any(words in line for words in _REFUSED_OPTION)]
         errors = [line for line in lines if any(word in line.lower() for word in _ERROR_WORDS)]
         killed = (self.process.returncode or 0) < 0
-        return (errors or ([""] if killed else lines) or ["no output"])[-1]
+        return (refused or errors or ([""] if killed else lines) or ["no output"])[-1]
 
     def ending(self) -> str:
         """How it ended, in words."""

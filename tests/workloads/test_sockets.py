@@ -47,9 +47,17 @@ def test_iperf3_udp_at_a_rate_with_loss(run: RunWorkload) -> None:
     assert 1e7 < values(outcome)["goodput"] < 1e8
 
 
+def test_losses_of_the_omitted_time_do_not_count(run: RunWorkload) -> None:
+    path = Path.model_validate({"forward": {"loss": "20%"}})
+    few = {"protocol": "udp", "rate": "10mbit", "length": "500B", "path": path}
+    outcome = run("iperf3", duration="1s", omit="2s", **few)
+    assert 0.1 < values(outcome)["lost_share"] < 0.3, "with those of two more seconds it is 0.6"
+
+
 def test_iperf3_with_streams_in_reverse(run: RunWorkload, network: NetnsNetwork) -> None:
     outcome = run("iperf3", duration="1s", streams=3, reverse=True)
     assert values(outcome)["goodput"] > 1e8
+    assert "rtt_us" not in outcome.notes
     counters = network.path_counters()
     assert counters.passed["backward"] > 0
 
@@ -141,6 +149,11 @@ def test_a_time_out_ends_every_program_and_says_so(run: RunWorkload, tmp_path: F
 def test_the_last_error_line_is_told(run: RunWorkload) -> None:
     with pytest.raises(RunFailed, match="congestion control"):
         run("iperf3", duration="1s", congestion="nonsense")
+
+
+def test_a_refused_option_is_named(run: RunWorkload) -> None:
+    with pytest.raises(RunFailed, match="unrecognized option '--nonsense'"):
+        run("iperf3", duration="1s", extra=["--nonsense"])
 
 
 def test_a_program_that_fails_at_once_is_told(run: RunWorkload) -> None:

@@ -89,7 +89,8 @@ class Iperf3:
                 programs.start(client, f"iperf3-client-{i}", self.command(server))
                 for i, (client, server) in enumerate(ctx.network.pairs)
             ]
-            reports = [_report(programs, client) for client in clients]
+            udp = self.params.protocol == "udp"
+            reports = [_report(programs, client, udp) for client in clients]
         return self.outcome(reports)
 
     def command(self, server: Host) -> list[str]:
@@ -127,14 +128,14 @@ class Iperf3:
             retransmits = sum(end["sum_sent"].get("retransmits", 0) for end in reports)
             result.metrics.append(Metric("retransmits", float(retransmits), "1"))
             senders = [stream["sender"] for end in reports for stream in end["streams"]]
-            result.notes["rtt_us"] = ", ".join(
-                str(s["mean_rtt"]) for s in senders if "mean_rtt" in s
-            )
+            # With `reverse` the client's report has 0 for the RTT, which the other host measures.
+            rtts = [str(sender["mean_rtt"]) for sender in senders if sender.get("mean_rtt")]
+            if rtts:
+                result.notes["rtt_us"] = ", ".join(rtts)
             result.notes["congestion"] = reports[0].get("sender_tcp_congestion", "")
         else:
-            packets = sum(end["sum"]["packets"] for end in reports)
-            lost = sum(end["sum"]["lost_packets"] for end in reports)
-            result.metrics.append(Metric("lost_share", lost / packets if packets else 0.0, "1"))
+            share = self._lost_share(reports)
+            result.metrics.append(Metric("lost_share", share, "1"))
         if len(goodputs) > 1:
             from datapath.stats import jain
 
@@ -142,15 +143,32 @@ class Iperf3:
             result.notes["goodput_each"] = ", ".join(f"{g / 1e9:.3f} Gbit/s" for g in goodputs)
         return result
 
+    def _lost_share(self, reports: list[dict[str, Any]]) -> float:
+        """UDP: the share of the datagrams that were lost.
 
-def _report(programs: Programs, client: Program) -> dict[str, Any]:
+        With `omit` iperf3 counts the losses of the omitted time, too, but not its datagrams;
+        bytes are of the time behind it alone.
+        """
+        if self.params.omit:
+            sent = sum(end["sum_sent"]["bytes"] for end in reports)
+            lost = sent - sum(end["sum_received"]["bytes"] for end in reports)
+        else:
+            sent = sum(end["sum"]["packets"] for end in reports)
+            lost = sum(end["sum"]["lost_packets"] for end in reports)
+        return max(lost / sent, 0.0) if sent else 0.0
+
+
+def _report(programs: Programs, client: Program, udp: bool) -> dict[str, Any]:
     """The `end` object; RunFailed with iperf3's own error text."""
     try:
         text = programs.finish(client)
-    except RunFailed:
-        error = _parse(client.output()).get("error")
-        if error:
+    except RunFailed as failure:
+        output = client.output()
+        if error := _parse(output).get("error"):
             raise RunFailed(f"{client.name}: {error}", hint=f"its log is {client.out}") from None
+        if udp and not output:
+            hint = "iperf3 sends the first datagram of a UDP test once, and waits for ever if the "
+            raise RunFailed(str(failure), hint=hint + "path loses it: repeat the run") from None
         raise
     return read_report(text, client.name)
 

@@ -42,6 +42,7 @@ _DEFAULT_TX_DEPTH = 128
 _DEFAULT_MODERATION = 100
 """perftest asks for one completion of so many messages, or of its transmit depth if less."""
 _BW_COLUMN = "BW average"
+_BW_STEP = 0.01  # of its unit
 _ITERATIONS_COLUMN = "#iterations"
 _LATENCY_COLUMN = "t_typical[usec]"
 _COLUMN = re.compile(r"#\S+|(?:\S+ )?\S+\[[^\]]*\]")
@@ -74,7 +75,10 @@ Test = Literal[
 class PerftestParams(WorkloadParams):
     """One perftest program between each client and its server."""
 
-    test: Test = Field(description="Operation, and what is measured: bandwidth or latency.")
+    test: Test = Field(
+        description="Operation, and what is measured: bandwidth or latency, which is half a round "
+        "trip for write and send, and a whole one for read and atomic."
+    )
     size: Bytes | None = Field(
         None, ge=1, le=2**30, description="Bytes of each message; unset: perftest's. Atomics: 8."
     )
@@ -347,14 +351,16 @@ class Perftest:
 def parse_bandwidth(output: str) -> tuple[float, float]:
     """(bit/s, messages/s) from the result line of a bandwidth test.
 
-    The message rate that perftest prints has six decimals of a million; the
-    bandwidth, with two decimals of a MiB/s, is finer for large messages, so
-    the rate is taken from it there.
+    perftest prints the message rate with six decimals of a million, the bandwidth with two
+    of its unit.  Both are taken from the finer one, which for small messages is the rate.
     """
     row, unit = _bandwidth_row(output)
-    size, goodput = row["#bytes"], row[f"{_BW_COLUMN}[{unit}]"] * _BIT_RATES[unit]
-    rate = goodput / (8 * size) if size >= _MIB else row["MsgRate[Mpps]"] * 1e6
-    return goodput, rate
+    bits, scale = 8 * row["#bytes"], _BIT_RATES[unit]
+    if bits < _BW_STEP * scale:
+        rate = row["MsgRate[Mpps]"] * 1e6
+        return bits * rate, rate
+    goodput = row[f"{_BW_COLUMN}[{unit}]"] * scale
+    return goodput, goodput / bits
 
 
 def _counted(output: str) -> float:

@@ -27,7 +27,9 @@ class SockperfParams(WorkloadParams):
     protocol: Literal["udp", "tcp"] = Field("udp", description="What carries the messages.")
     size: Bytes = Field(64, ge=14, le=65507, description="Bytes of each message.")
     duration: DurationNs = Field(
-        1_000_000_000, ge=1_000_000_000, description="How long to measure, whole seconds."
+        1_000_000_000,
+        ge=1_000_000_000,
+        description="How long to send, whole seconds; sockperf leaves out some 0.45 s of them.",
     )
     polling: bool = Field(
         True, description="true: both ends spin on non-blocking sockets. false: they block."
