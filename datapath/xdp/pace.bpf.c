@@ -235,6 +235,12 @@ static __always_inline void knows(struct flow *f, __u64 end_bytes)
 		f->told_bytes = end_bytes;
 }
 
+/* Delivered when the packet was sent last; of one that is not known, as if that were now. */
+static __always_inline __u64 delivered_before(const struct flow *f, const struct slot *s, __u32 psn)
+{
+	return s->psn == psn ? s->prior_delivered : f->acked_bytes;
+}
+
 /* All packets before `end` have arrived; `lost`: the one at `end` has not.  `plain`: rxe need not see
  * this at once. */
 static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bool plain, bool lost,
@@ -243,9 +249,9 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 	struct dp_pace_event event = { .kind = DP_PACE_ACK, .now_ns = now };
 	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
 	struct sight sight = { .passes = true, .number = DP_PACE_FLOWS };
-	__u64 sent_in, acked_in;
+	__u64 sent_in, acked_in, before_lost;
 	__u32 psn = (end - 1) & PSN_MASK;
-	struct slot *s;
+	struct slot *s, *missing;
 	bool ours;
 
 	if (!f) {
@@ -253,7 +259,8 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 		return sight;
 	}
 	s = slot_of(f->number, psn);
-	if (!s)
+	missing = slot_of(f->number, end);
+	if (!s || !missing)
 		return sight;
 	event.flow = f->number;
 	sight.psn = psn;
@@ -284,6 +291,7 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 		knows(f, s->end_bytes);
 	event.delivered_bytes = f->acked_bytes;
 	event.inflight_bytes = f->sent_bytes - f->acked_bytes;
+	before_lost = delivered_before(f, missing, end);
 	bpf_spin_unlock(&f->lock);
 	if (event.acked_bytes)
 		tell(&event);
@@ -292,6 +300,7 @@ static __always_inline struct sight acknowledged(struct packet *p, __u32 end, bo
 	/* Go-back-N: everything behind it is sent again. */
 	event.kind = DP_PACE_LOSS;
 	event.lost_bytes = event.inflight_bytes;
+	event.prior_delivered_bytes = before_lost;
 	tell(&event);
 	return sight;
 }

@@ -304,6 +304,22 @@ def test_going_back_when_asked_is_loss(pacers: Pacers) -> None:
     assert (mine["acks"], mine["losses"], mine["timeouts"]) == (1, 1, 0)
 
 
+@pytest.mark.parametrize(("lost", "packets"), [([5, 8], 70), ([5, 8, 10], 49)])
+def test_losses_of_one_flight_count_once(
+    network: NetnsNetwork, tmp_path: Path, lost: list[int], packets: int
+) -> None:
+    """8 leaves again together with 5, and 10 once more when 7 has arrived."""
+    algorithm = compile_algorithm("cubic", {"initial_window": 100, "c": 0.0001})
+    with running(Pacers(network, tmp_path, False, algorithm)) as pacers:
+        pacers.send_at_once(*(request(psn) for psn in range(1, 13)))
+        for first in lost:
+            pacers.send(answer(first, NAK))
+            pacers.send_at_once(*(request(psn) for psn in range(first, 13)))
+        mine = pacers.results()[0]
+    assert (mine["losses"], mine["timeouts"]) == (len(lost), 0)
+    assert mine["cwnd_bytes"] / 1024 == pytest.approx(packets, abs=1)
+
+
 def test_going_back_unasked_is_a_timeout(pacers: Pacers) -> None:
     pacers.send(*(request(psn) for psn in (7, 8, 9, 8, 9)))
     mine = pacers.results()[0]

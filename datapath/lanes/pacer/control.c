@@ -103,7 +103,7 @@ static void lost(struct control *c, struct dp_flow *f, const struct dp_pace_even
 {
 	struct dp_cc_loss loss = {
 		.lost_bytes = (double)e->lost_bytes,
-		.prior_delivered_bytes = (double)e->delivered_bytes,
+		.prior_delivered_bytes = (double)e->prior_delivered_bytes,
 	};
 
 	c->losses++;
