@@ -322,7 +322,7 @@ def _read_field(
         raise fail(name, f"{name} begins with an underscore", "choose another name")
     line = lines.get(name, 1)
     if isinstance(value, State):
-        if not isinstance(value.length, int) or value.length < 0:
+        if type(value.length) is not int or value.length < 0:
             raise fail(name, f"length of {name} is {value.length!r}", "a whole number, 1 or more")
         field = Field(name, kind, value.default, line, length=value.length, of=of)
     else:

@@ -209,10 +209,6 @@ class Record:
         self._check(name)
         self._void[name] = value
 
-    def same_bytes(self, other: Record) -> bool:
-        """Whether all members of the two are equal, to the last bit."""
-        return bool(self._void.tobytes() == other._void.tobytes())
-
     def __repr__(self) -> str:
         names = self._void.dtype.names
         return "Record(" + ", ".join(f"{name}={self._void[name]}" for name in names) + ")"
@@ -225,6 +221,11 @@ class Record:
 def address_of(record: Record) -> int:
     """Where a record lies in memory."""
     return record._address
+
+
+def same_bytes(one: Record, other: Record) -> bool:
+    """Whether all members of two records are equal, to the last bit."""
+    return bool(one._void.tobytes() == other._void.tobytes())
 
 
 def _record(dtype: np.dtype[Any], members: Mapping[str, float]) -> Record:

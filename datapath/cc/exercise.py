@@ -21,7 +21,7 @@ import numpy as np
 
 from datapath.cc import raised, records
 from datapath.cc.algorithm import Algorithm
-from datapath.cc.drivers import Driver, new_ack, new_loss
+from datapath.cc.drivers import Driver, new_ack, new_loss, same_bytes
 
 HOUR_NS = 3600 * 10**9
 KINDS = ("ack", "loss", "timeout", "cnp", "idle")
@@ -221,7 +221,7 @@ def violations(driver: Driver) -> list[str]:
 
 def difference(one: Driver, other: Driver, ulps: int = 0) -> list[str]:
     """Members in which two flows differ by more than `ulps` units in the last place."""
-    if one.flow.same_bytes(other.flow):
+    if same_bytes(one.flow, other.flow):
         return []
     names = [*records.FLOW_MEMBERS, *(item.name for item in one.algorithm.fields)]
     found = []

@@ -96,6 +96,7 @@ def test_state_may_be_an_array(write: WriteAlgorithm) -> None:
         ("mss_bytes = state(1)\ndef on_ack(flow, ack): pass", 8, "has mss_bytes already", ""),
         ("x: float = state(length=2)\ndef on_ack(flow, ack): pass", 8, "annotated float", "list["),
         ("x = state(length=-1)\ndef on_ack(flow, ack): pass", 8, "length of x is -1", "whole"),
+        ("x: list[float] = state(length=True)\ndef on_ack(flow, ack): pass", 8, "is True", "whole"),
         ("x: list[float] = state(0, length=0)\ndef on_ack(flow, ack): pass", 8, "x is 0", "whole"),
         ("_x = state(1)\ndef on_ack(flow, ack): pass", 8, "underscore", "another name"),
     ],

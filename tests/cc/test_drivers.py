@@ -45,6 +45,7 @@ def test_all_members_and_functions(write: WriteAlgorithm) -> None:
             deep: bool = param(True)
             calls: int = state(3)
             sum: float = state()
+            same_bytes: float = state()
             rates: list[float] = state(0.5, length=4)
             turns: list[int] = state(length=2)
 
@@ -59,6 +60,7 @@ def test_all_members_and_functions(write: WriteAlgorithm) -> None:
                 if flow.deep and not ack.app_limited:
                     flow.sum += mix(flow, ack.rtt_ns / 1e5) % 3.0 + flow.gain
                 flow.turns[0] += 1
+                flow.same_bytes += ack.acked_bytes
                 flow.turns[1] = int(ack.now_ns) % 7
                 flow.rates[flow.turns[0] % len(flow.rates)] = keep(flow, ack.acked_bytes)
                 for i in range(len(flow.rates)):
