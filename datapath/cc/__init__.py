@@ -8,7 +8,7 @@ the transport opens.  docs/cc.md tells how to write one.
 
     algorithm.py   a name, parameters and state (fields.py), hooks; records.py: what these get
     loading.py     finds an algorithm; source.py: places in the user's files
-    subset.py      the part of Python that an algorithm may use
+    subset.py      the part of Python that an algorithm may use; constructs.py: its statements
     compiler.py    compiles: codegen.py (numba), linking.py and toolchain.py (C), cache.py
     drivers.py     one flow as Python or compiled; receiving.py: the receiver's side
     exercise.py    legal but unkind events, and rules; raised.py: what a hook raises in Python

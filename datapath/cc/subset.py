@@ -24,6 +24,7 @@ from typing import Any
 
 from datapath.cc import records
 from datapath.cc.algorithm import HOOKS, Algorithm
+from datapath.cc.constructs import ALLOWED, FORBIDDEN
 from datapath.cc.source import function_node, located, text_of
 from datapath.errors import LocalError
 from datapath.spelling import did_you_mean
@@ -33,67 +34,8 @@ BUILTINS = frozenset(
 )
 MODULES = frozenset({"math", "numpy"})
 NUMPY_TYPES = frozenset({"float64", "int64"})
+_NOT_THERE = "there is no clock but now_ns, no file, and no random numbers: mprdma has a generator of its own"
 _MATH_LISTS = frozenset({"fsum", "prod", "dist", "sumprod"})
-
-_ALLOWED: tuple[type[ast.AST], ...] = (
-    # statements
-    ast.Assign,
-    ast.AugAssign,
-    ast.AnnAssign,
-    ast.If,
-    ast.For,
-    ast.While,
-    ast.Break,
-    ast.Continue,
-    ast.Pass,
-    ast.Return,
-    ast.Expr,
-    # expressions
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.IfExp,
-    ast.Call,
-    ast.keyword,
-    ast.Name,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Constant,
-    ast.Tuple,
-    # what these are made of
-    ast.expr_context,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-)
-
-_ALLOCATES = "an object, which would be allocated on every call"
-_NOBODY = "nobody in the transport could catch it"
-_FORBIDDEN: dict[type[ast.AST], tuple[str, str]] = {
-    ast.List: ("a list is " + _ALLOCATES, "use variables, a tuple, or state(...)"),
-    ast.Dict: ("a dict is " + _ALLOCATES, "use variables, a tuple, or state(...)"),
-    ast.Set: ("a set is " + _ALLOCATES, "use variables, a tuple, or state(...)"),
-    ast.ListComp: ("a list is " + _ALLOCATES, "write a for loop"),
-    ast.DictComp: ("a dict is " + _ALLOCATES, "write a for loop"),
-    ast.SetComp: ("a set is " + _ALLOCATES, "write a for loop"),
-    ast.GeneratorExp: ("a generator is " + _ALLOCATES, "write a for loop"),
-    ast.JoinedStr: ("text is " + _ALLOCATES, "numbers only"),
-    ast.Raise: ("a hook cannot raise: " + _NOBODY, "set a safe window and return"),
-    ast.Assert: ("a hook cannot assert: " + _NOBODY, "put the check into a test"),
-    ast.Try: ("a hook cannot use try: nothing in it raises", "test the values"),
-    ast.With: ("with needs an object", ""),
-    ast.Lambda: ("functions stand at the top of the file", "use def outside the class"),
-    ast.FunctionDef: ("functions stand at the top of the file", "move it outside the class"),
-    ast.ClassDef: ("classes stand at the top of the file", ""),
-    ast.Import: ("imports stand at the top of the file", ""),
-    ast.ImportFrom: ("imports stand at the top of the file", ""),
-    ast.Global: ("flows share no variables", "keep what changes in state(...)"),
-    ast.Nonlocal: ("flows share no variables", "keep what changes in state(...)"),
-    ast.NamedExpr: ("assign in a statement of its own", ""),
-    ast.Yield: ("a hook is an ordinary function", ""),
-}
 
 _ELEMENTS = {"hops": "hop", "senders": "sender", "array": "number"}
 
@@ -113,7 +55,7 @@ class Program:
     files: name to text, of the files in which hooks and helpers stand.
     constants: (file, name) to value, of the globals that they read; with NAME() for the name, of
         the defaults of a function's arguments.
-    reads: members of ack, loss, hop and data that they read, as "ack.hop".
+    reads: members of ack, loss, hop and data that they may read, as "ack.hop".
     """
 
     algorithm: Algorithm
@@ -190,7 +132,7 @@ class _Checker:
     def _walk(self, statement: ast.AST) -> Iterator[ast.AST]:
         """All nodes in source order, without annotations; stops below a forbidden one."""
         yield statement
-        if isinstance(statement, _ALLOWED):
+        if isinstance(statement, ALLOWED):
             for name, value in ast.iter_fields(statement):
                 if name == "annotation":
                     continue
@@ -206,6 +148,10 @@ class _Checker:
         arguments, name = self.node.args, self.node.name
         if arguments.vararg or arguments.kwarg:
             raise self._fail(self.node, f"{name} takes a variable number of arguments")
+        if arguments.posonlyargs or arguments.kwonlyargs:
+            raise self._fail(
+                self.node, f"{name} has / or * among its arguments", "write them without"
+            )
         if self.function.__closure__:
             free = ", ".join(self.function.__code__.co_freevars)
             raise self._fail(
@@ -217,11 +163,12 @@ class _Checker:
             raise self._fail(decorator, f"{name} must be a plain function, without decorator")
 
     def _note_alias(self, node: ast.AST) -> None:
-        """Follow `hop = ack.hop[i]` and `f = flow`."""
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, role = node.targets[0], self._role(node.value)
-            if isinstance(target, ast.Name) and role:
-                self.roles[target.id] = role
+        """Follow `hop = ack.hop[i]`, `f = g = flow` and `a: Ack = ack`."""
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            role = self._role(node.value)
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and role:
+                    self.roles[target.id] = role
 
     def _role(self, node: ast.AST) -> str:
         if isinstance(node, ast.Name):
@@ -235,15 +182,18 @@ class _Checker:
             return "number" if record in records.HEADS or record in _ROLE_MEMBERS else ""
         if isinstance(node, ast.Subscript):
             return _ELEMENTS.get(self._role(node.value), "")
+        if isinstance(node, ast.IfExp):
+            role = self._role(node.body)
+            return role if role == self._role(node.orelse) else ""
         return ""
 
     def _arrays(self, record: str) -> set[str]:
         return {item.name for item in self.program.algorithm.fields_of(record) if item.length}
 
     def _check(self, node: ast.AST) -> None:
-        if not isinstance(node, _ALLOWED):
+        if not isinstance(node, ALLOWED):
             default = (f"{type(node).__name__} cannot be compiled", "")
-            message, hint = _FORBIDDEN.get(type(node), default)
+            message, hint = FORBIDDEN.get(type(node), default)
             raise self._fail(node, message, hint)
         if isinstance(node, ast.Constant):
             self._check_constant(node)
@@ -304,11 +254,7 @@ class _Checker:
                 self.program.helpers.append(value)
         elif isinstance(value, ModuleType):
             if value.__name__ not in MODULES:
-                raise self._fail(
-                    node,
-                    f"module {value.__name__} cannot be used here",
-                    f"from {value.__name__} import the function or constant by name",
-                )
+                raise self._fail(node, f"module {value.__name__} cannot be used here")
         elif is_constant(value):
             self.program.constants[(self.file, node.id)] = value
         elif not self._is_native(node.id, value):
@@ -334,17 +280,24 @@ class _Checker:
             return
         if isinstance(node.value, ast.Name) and node.value.id not in self.locals:
             module = self._global(node.value)
-            if isinstance(module, ModuleType) and module.__name__ in MODULES:
+            if isinstance(module, ModuleType):
                 self._check_module_member(node, module)
                 return
         if isinstance(node.ctx, ast.Store):
             raise self._fail(node, "only members of flow can be set")
+        # Of a record that came some other way: of each that it may be.
+        reads = (f"{role}.{node.attr}" for role, own in _ROLE_MEMBERS.items() if node.attr in own)
+        self.program.reads.update(reads)
 
     def _check_module_member(self, node: ast.Attribute, module: ModuleType) -> None:
         name = f"{module.__name__}.{node.attr}"
         if not hasattr(module, node.attr):
             raise self._fail(node, f"there is no {name}", did_you_mean(node.attr, dir(module)))
         value = getattr(module, node.attr)
+        if module.__name__ not in MODULES:
+            by_name = isinstance(value, FunctionType) or is_constant(value)
+            hint = f"from {module.__name__} import {node.attr}" if by_name else _NOT_THERE
+            raise self._fail(node, f"module {module.__name__} cannot be used here", hint)
         if not is_constant(value) and not self._is_native("", value):
             raise self._fail(
                 node, f"{name} cannot be used here", "math's functions and numpy's ufuncs can"

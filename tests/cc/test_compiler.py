@@ -349,20 +349,45 @@ def test_bounds_are_checked_whatever_numba_is_told(tmp_path: Path, way: str) -> 
     assert done.stdout.strip() == "0.0"
 
 
-def test_which_functions_are_called_for_each_path(write: WriteAlgorithm) -> None:
-    """Those that look at ack.path, a helper of theirs included."""
-    text = """
+BY_PATH = """
         def path_of(ack):
             return ack.path
+
+        def same(record):
+            return record
+
+        def second(both):
+            return both[1].path
 
         @algorithm("mine")
         class Mine:
             def on_ack(flow, ack):
-                flow.cwnd_bytes = {0}
+                {0}
+                flow.cwnd_bytes = path
         """
-    for read, by_path in (("ack.rtt_ns", 0), ("path_of(ack)", 1), ("ack.path", 1)):
-        made = compile_algorithm(write(text.format(read)))
-        assert Descriptor(made).by_path == by_path
+
+
+@pytest.mark.parametrize(
+    ("lines", "by_path"),
+    [
+        ("path = ack.rtt_ns", 0),
+        ("path = ack.path", 1),
+        ("path = path_of(ack)", 1),
+        ("a: object = ack; path = a.path", 1),
+        ("a = ack if flow.now_ns else ack; path = a.path", 1),
+        ("path = same(ack).path", 1),
+        ("path = (flow, ack)[1].path", 1),
+        ("path = second((flow, ack))", 1),
+        ("path = same(flow).paths", 0),
+        ("for a in (ack,): path = a.path", 1),
+    ],
+)
+def test_which_functions_are_called_for_each_path(
+    write: WriteAlgorithm, lines: str, by_path: int
+) -> None:
+    """Those that look at ack.path, whatever way the record takes."""
+    made = compile_algorithm(write(BY_PATH.format(lines)))
+    assert Descriptor(made).by_path == by_path
 
 
 def test_hooks_that_are_left_out(write: WriteAlgorithm) -> None:

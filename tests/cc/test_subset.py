@@ -70,7 +70,12 @@ LINE = 5 + 19  # of the first statement of on_ack
         ("x = TEXT", "TEXT is a str", ""),
         ("x = gain", "name 'gain' is not defined", "write flow.gain"),
         ("x = helpr(1)", "name 'helpr' is not defined", "did you mean helper?"),
-        ("x = os.getpid()", "module os cannot be used here", "by name"),
+        ("x = os.getpid()", "module os cannot be used here", "no clock but now_ns"),
+        ("x = os.getenv(1)", "module os cannot be used here", "from os import getenv"),
+        ("x = os", "module os cannot be used here", ""),
+        ("a: object = ack; x = a.rtt", "ack has no member rtt", "rtt_ns"),
+        ("b = a = ack; x = a.rtt", "ack has no member rtt", "rtt_ns"),
+        ("x = (ack if flow.last else ack).rtt", "ack has no member rtt", "rtt_ns"),
         ("x = math.sqrtt(2)", "there is no math.sqrtt", "did you mean sqrt?"),
         ("x = np.zeros(3)", "numpy.zeros cannot be used here", "ufuncs"),
         ("x = math.fsum((1.0, 2.0))", "math.fsum cannot be used here", ""),
@@ -192,6 +197,25 @@ def test_constants_and_helpers_of_neighbours(tmp_path: Path) -> None:
     assert {name for _, name in program.constants} == {"SCALE"}
     assert "near" not in sys.modules
     assert compile_algorithm(str(tmp_path / "mine.py"), {}).path.exists()
+
+
+@pytest.mark.parametrize("arguments", ["x, *, y=2", "x, /, y=2"])
+def test_marks_among_the_arguments_of_a_helper_are_refused(
+    write: WriteAlgorithm, arguments: str
+) -> None:
+    path = write(
+        f"""
+        def scaled({arguments}):
+            return x * y
+
+        @algorithm("mine")
+        class Mine:
+            def on_ack(flow, ack):
+                flow.cwnd_bytes = scaled(3.0)
+        """
+    )
+    with pytest.raises(LocalError, match=r"mine.py:6: scaled has / or \* among its arguments"):
+        load(path)
 
 
 @pytest.mark.parametrize(
