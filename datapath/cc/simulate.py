@@ -4,8 +4,9 @@
 Every packet is an event; the queue is FIFO with drop-tail and an ECN step (a
 packet is marked when it finds more than the threshold, as in the DCTCP paper).
 All propagation delay lies behind the queue.  A lost packet is noticed when its
-acknowledgement would have come.  The queue tells telemetry of itself: what a
-packet found waiting, and the port's counter and clock when it left.
+acknowledgement would have come, so `on_timeout` is never called, and nor is
+`on_cnp`.  The queue tells telemetry of itself: what a packet found waiting, and
+the port's counter and clock when it left.
 
 It takes a flow that runs as Python, so an algorithm can be stepped through with a
 debugger; `datapath.fabric.simulator` runs the compiled one in the real engine.
@@ -134,8 +135,11 @@ class _Simulation:
                     self._at(sender.wake_ns, index, None)
                 return
             self._enqueue(now_ns, index)
-            if flow.pacing_rate_bps > 0:
-                sender.next_send_ns = now_ns + 8e9 * self.mss / flow.pacing_rate_bps
+            rate_bps = float(flow.pacing_rate_bps)
+            if not rate_bps and flow.cwnd_bytes < self.mss and flow.srtt_ns:
+                rate_bps = 8e9 * flow.cwnd_bytes / flow.srtt_ns
+            if rate_bps > 0:
+                sender.next_send_ns = now_ns + 8e9 * self.mss / rate_bps
 
     def _enqueue(self, now_ns: float, index: int) -> None:
         sender, path = self.senders[index], self.path
