@@ -7,19 +7,20 @@ from collections.abc import Callable
 
 from datapath.cc import records, subset
 from datapath.cc.drivers import Driver
-from datapath.cc.exercise import Step, Transport, random_steps
+from datapath.cc.exercise import LINE_RATES_BPS, Step, Transport, port_in_words, random_steps
 
 _LOSSES, _CALM = 50, 1000
 _TRIED = 1000
 _IN_A_ROW = 100
 _RTT_NS = 40_000
+_RTTS = 1000
 
 
 def doubts(new_flow: Callable[[], Driver], seed: int) -> list[str]:
     """In words; [] when there are none.  new_flow: makes a new flow of the algorithm."""
     return [
         *_unguarded_hops(new_flow()),
-        *_lost_window(new_flow()),
+        *_standstill(new_flow),
         *_endless_wake(new_flow(), seed),
     ]
 
@@ -34,19 +35,31 @@ def _unguarded_hops(driver: Driver) -> list[str]:
     ]
 
 
-def _lost_window(driver: Driver) -> list[str]:
-    """Losses, then none, at one RTT and with links that have no queue."""
-    transport = Transport(driver)
+def _standstill(new_flow: Callable[[], Driver]) -> list[str]:
+    """Of window or rate: the first port on which it is left with hardly any."""
+    for line_rate_bps in LINE_RATES_BPS:
+        left = _left_by_losses(new_flow(), line_rate_bps)
+        if left:
+            calm = f"{_CALM} acknowledgements without one{port_in_words(line_rate_bps)}"
+            return [f"after {_LOSSES} losses and {calm}, {left}: does it ever grow?"]
+    return []
+
+
+def _left_by_losses(driver: Driver, line_rate_bps: float) -> str:
+    """Losses, then none, at one RTT and with links that have no queue; "" when enough is left."""
+    transport = Transport(driver, line_rate_bps=line_rate_bps)
     for _ in range(_LOSSES):
         transport.step(Step("loss", _RTT_NS, share=0.5))
         transport.step(Step("ack", _RTT_NS, share=1.0, hops=1))
     for _ in range(_CALM):
         transport.step(Step("ack", _RTT_NS, share=1.0, hops=1))
     cwnd, rate = float(driver.flow.cwnd_bytes), float(driver.flow.pacing_rate_bps)
-    if rate or cwnd >= driver.flow.mss_bytes:
-        return []
-    left = f"cwnd_bytes is {cwnd:g}, less than a packet: does it ever grow?"
-    return [f"after {_LOSSES} losses and {_CALM} acknowledgements without one {left}"]
+    packet_bytes = float(driver.flow.mss_bytes)
+    if not rate and cwnd < packet_bytes:
+        return f"cwnd_bytes is {cwnd:g}, less than a packet"
+    if 0 < rate < 8e9 * packet_bytes / (_RTTS * _RTT_NS):
+        return f"pacing_rate_bps is {rate:g}, less than a packet in {_RTTS} RTTs"
+    return ""
 
 
 def _endless_wake(driver: Driver, seed: int) -> list[str]:

@@ -25,6 +25,8 @@ from datapath.cc.drivers import Driver, new_ack, new_loss, same_bytes
 
 HOUR_NS = 3600 * 10**9
 KINDS = ("ack", "loss", "timeout", "cnp", "idle")
+LINE_RATES_BPS = (25e9, 0.0)
+"""That of a port that tells it, and that of one that does not, such as veth."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Transport:
         *,
         mss_bytes: float = 4096,
         max_cwnd_bytes: float = 8 << 20,
-        line_rate_bps: float = 25e9,
+        line_rate_bps: float = LINE_RATES_BPS[0],
         paths: int = 4,
         now_ns: int = 1_000_000,
     ) -> None:
@@ -217,6 +219,11 @@ def violations(driver: Driver) -> list[str]:
         if not np.isfinite(value).all():
             found.append(f"state {item.name} is {value}")
     return found
+
+
+def port_in_words(line_rate_bps: float) -> str:
+    """What a finding says of the port; "" where that is nothing special."""
+    return "" if line_rate_bps else ", where line_rate_bps is 0 as on veth"
 
 
 def difference(one: Driver, other: Driver, ulps: int = 0) -> list[str]:

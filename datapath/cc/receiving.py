@@ -20,6 +20,7 @@ from datapath.cc import records
 from datapath.cc.algorithm import Algorithm
 from datapath.cc.compiler import CompiledAlgorithm
 from datapath.cc.drivers import Descriptor, Record, address_of, new_data, record_view
+from datapath.cc.exercise import LINE_RATES_BPS
 from datapath.cc.loading import load
 
 SENDERS = 6
@@ -145,7 +146,11 @@ class Arrivals:
     """Plays the engine's part for one receiver: all senders are known to it from the beginning."""
 
     def __init__(
-        self, receiver: Receiver, *, mss_bytes: int = 4096, line_rate_bps: float = 25e9
+        self,
+        receiver: Receiver,
+        *,
+        mss_bytes: int = 4096,
+        line_rate_bps: float = LINE_RATES_BPS[0],
     ) -> None:
         self.receiver, self.mss_bytes, self.now_ns = receiver, mss_bytes, 1_000_000
         self.line_rate_bps = line_rate_bps

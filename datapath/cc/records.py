@@ -39,7 +39,7 @@ class Flow:
     ]
     wake_ns: Annotated[float, "set by the algorithm: when `on_wake` is called; 0: not"]
     mss_bytes: Annotated[float, "payload of a full packet"]
-    line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
+    line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known, as on veth"]
     max_cwnd_bytes: Annotated[float, "the largest window that the transport can track"]
     min_rtt_ns: Annotated[float, "lowest RTT, believed for 10 s, then measured anew; 0: none yet"]
     srtt_ns: Annotated[float, "smoothed RTT, RFC 6298; 0: none yet"]
@@ -117,7 +117,7 @@ class Port(_Own):
 
     timer_ns: Annotated[float, "set by the algorithm: when `on_timer` is called; 0: not"]
     now_ns: Annotated[float, "the transport's clock"]
-    line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known"]
+    line_rate_bps: Annotated[float, "rate of the port, bit/s; 0: not known, as on veth"]
     n_senders: Annotated[float, "flows that want more than has arrived"]
 
 

@@ -161,7 +161,8 @@ def check(
 
     After each event the window and rate must be within bounds and the state
     finite, and the compiled code must agree with the Python code, which must not
-    raise: it does so where it divides by zero, or leaves an array.  Notes tell
+    raise: it does so where it divides by zero, or leaves an array.  All of this
+    twice: on a port that tells its rate, and on one that does not.  Notes tell
     what is within bounds and hardly meant, such as a window that never recovers.
 
     \b
@@ -170,28 +171,15 @@ def check(
     """
     from datapath.cc import compile_algorithm
     from datapath.cc.doubts import doubts
-    from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm
-    from datapath.cc.exercise import difference, patient, random_steps, replay
+    from datapath.cc.drivers import NativeAlgorithm
+    from datapath.cc.exercise import LINE_RATES_BPS
 
     values = parameters(name, param)
     compiled = compile_algorithm(name, values)
-    native, python = NativeAlgorithm(compiled), PythonAlgorithm(name, values)
-    steps = list(random_steps(seed, events))
-    compiled_run = replay(native, steps)
-    for number, found in enumerate(patient(replay(python, steps), python.algorithm, _EVENT_S)):
-        if not found:  # so the compiled code ends, too
-            found = next(compiled_run)
-            found += [
-                f"compiled and Python differ in {item}" for item in difference(native, python, 16)
-            ]
-        if found:
-            event = steps[number - 1].kind if number else "on_init"
-            raise RunFailed(
-                f"{compiled.name} after event {number} ({event}): {'; '.join(found)}",
-                hint=f"repeat with --seed {seed} --events {max(number, 1)}",
-            )
-    if compiled.algorithm.grants:
-        _check_receiver(name, compiled, values, events, seed)
+    for line_rate_bps in LINE_RATES_BPS:
+        _check_sender(name, compiled, values, events, seed, line_rate_bps)
+        if compiled.algorithm.grants:
+            _check_receiver(name, compiled, values, events, seed, line_rate_bps)
     found = doubts(lambda: NativeAlgorithm(compiled), seed)
     for doubt in found:
         tell_note(f"{compiled.name}: {doubt}")
@@ -199,16 +187,53 @@ def check(
     print_told(told, {"algorithm": compiled.name, "events": events, "doubts": found}, fmt)
 
 
+def _check_sender(
+    name: str,
+    compiled: CompiledAlgorithm,
+    values: dict[str, Any],
+    events: int,
+    seed: int,
+    line_rate_bps: float,
+) -> None:
+    from datapath.cc.drivers import NativeAlgorithm, PythonAlgorithm
+    from datapath.cc.exercise import difference, patient, port_in_words, random_steps, replay
+
+    native, python = NativeAlgorithm(compiled), PythonAlgorithm(name, values)
+    steps = list(random_steps(seed, events))
+    compiled_run = replay(native, steps, line_rate_bps=line_rate_bps)
+    run = replay(python, steps, line_rate_bps=line_rate_bps)
+    for number, found in enumerate(patient(run, python.algorithm, _EVENT_S)):
+        if not found:  # so the compiled code ends, too
+            found = next(compiled_run)
+            found += [
+                f"compiled and Python differ in {item}" for item in difference(native, python, 16)
+            ]
+        if found:
+            event = steps[number - 1].kind if number else "on_init"
+            where = f"after event {number} ({event}){port_in_words(line_rate_bps)}"
+            raise RunFailed(
+                f"{compiled.name} {where}: {'; '.join(found)}",
+                hint=f"repeat with --seed {seed} --events {max(number, 1)}",
+            )
+
+
 def _check_receiver(
-    name: str, compiled: CompiledAlgorithm, values: dict[str, Any], events: int, seed: int
+    name: str,
+    compiled: CompiledAlgorithm,
+    values: dict[str, Any],
+    events: int,
+    seed: int,
+    line_rate_bps: float,
 ) -> None:
     """The same for the hooks at the receiver; every demand must be granted in the end."""
     from datapath.cc import receiving
-    from datapath.cc.exercise import patient
+    from datapath.cc.exercise import patient, port_in_words
 
     native = receiving.NativeReceiver(compiled)
     python = receiving.PythonReceiver(name, values)
-    as_compiled, as_python = receiving.Arrivals(native), receiving.Arrivals(python)
+    as_compiled = receiving.Arrivals(native, line_rate_bps=line_rate_bps)
+    as_python = receiving.Arrivals(python, line_rate_bps=line_rate_bps)
+    port = port_in_words(line_rate_bps)
     tried = list(receiving.random_events(seed, events))
     run = map(as_python.happen, tried)
     for number, found in enumerate(patient(run, python.algorithm, _EVENT_S), 1):
@@ -217,14 +242,14 @@ def _check_receiver(
             found = as_compiled.happen(event) + receiving.receiver_differences(native, python)
         if found:
             raise RunFailed(
-                f"{compiled.name} after event {number} at the receiver ({event.kind}): "
+                f"{compiled.name} after event {number} at the receiver ({event.kind}){port}: "
                 f"{'; '.join(found)}",
                 hint=f"repeat with --seed {seed} --events {number}",
             )
     drained = chain(as_python.drain(), as_compiled.drain())
     for found in patient(drained, python.algorithm, _EVENT_S):
         if found:
-            raise RunFailed(f"{compiled.name} at the receiver: {'; '.join(found)}")
+            raise RunFailed(f"{compiled.name} at the receiver{port}: {'; '.join(found)}")
 
 
 def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:

@@ -105,6 +105,17 @@ DOUBTFUL = {
         def on_loss(flow, loss):
             flow.cwnd_bytes = flow.cwnd_bytes / 2
     """,
+    "pacing_rate_bps is 1, less than a packet in 1000 RTTs": """
+        def on_ack(flow, ack):
+            pass
+
+        def on_loss(flow, loss):
+            flow.pacing_rate_bps = 1
+    """,
+    "where line_rate_bps is 0 as on veth, cwnd_bytes is 1, less than a packet": """
+        def on_ack(flow, ack):
+            flow.cwnd_bytes = max(flow.line_rate_bps * flow.min_rtt_ns / 8e9, 1)
+    """,
     "on_wake asked 100 times in a row to be called at once": """
         def on_ack(flow, ack):
             flow.wake_ns = ack.now_ns
@@ -142,6 +153,43 @@ def test_check_tells_the_bounds_of_the_window(write: WriteAlgorithm) -> None:
     message = r"cwnd_bytes is 0; it must be above 0 and at most 8388608\n"
     with pytest.raises(RunFailed, match=message):
         run("check", path)
+
+
+UNKNOWN_RATE = {
+    r"blind after event 0 \(on_init\), where line_rate_bps is 0 as on veth: cwnd_bytes is 0": """
+        @algorithm("blind")
+        class Blind:
+            def on_init(flow):
+                flow.cwnd_bytes = flow.line_rate_bps * 50e-6 / 8
+
+            def on_ack(flow, ack):
+                pass
+        """,
+    r"blind after event \d+ at the receiver \(request\), where .* as on veth: timer_ns is inf": """
+        @algorithm("blind")
+        class Blind:
+            def on_ack(flow, ack):
+                pass
+
+            def on_request(port, sender):
+                sender.granted_bytes = sender.wanted_bytes
+                port.timer_ns = port.now_ns + 8e9 * sender.mss_bytes / port.line_rate_bps
+
+            def on_data(port, sender, data):
+                pass
+
+            def on_timer(port, senders):
+                pass
+        """,
+}
+
+
+@pytest.mark.parametrize(("message", "text"), UNKNOWN_RATE.items(), ids=["sender", "receiver"])
+def test_check_tries_a_port_that_does_not_tell_its_rate(
+    write: WriteAlgorithm, message: str, text: str
+) -> None:
+    with pytest.raises(RunFailed, match=message):
+        run("check", write(text))
 
 
 STUCK = {
