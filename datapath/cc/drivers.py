@@ -207,6 +207,8 @@ class Record:
 
     def __setattr__(self, name: str, value: float) -> None:
         self._check(name)
+        if value is None:  # of which numpy makes NaN
+            raise TypeError(f"{name} is set to None")
         self._void[name] = value
 
     def __repr__(self) -> str:

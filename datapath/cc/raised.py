@@ -34,7 +34,8 @@ def finding(error: Exception, algorithm: Algorithm) -> str:
 
 def _compiled(error: Exception, reason: str) -> str:
     """What compiled code does instead, as far as the kind of the error tells it."""
-    if isinstance(error, IndexError) or "range()" in reason:
+    nothing = isinstance(error, TypeError) and "None" in reason
+    if isinstance(error, IndexError) or nothing or "range()" in reason:
         return "; compiled code ends the call there"
     if isinstance(error, ZeroDivisionError):
         return "; compiled code goes on, with infinity, NaN or a 0"

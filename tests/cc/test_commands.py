@@ -236,6 +236,8 @@ RAISES = {
     "flow.kept = math.log(0 * ack.now_ns)": ".*; compiled code goes on, with infinity or NaN",
     "flow.kept = math.exp(ack.now_ns)": ".*; compiled code goes on, with infinity or NaN",
     "flow.kept = int(ack.now_ns / 0)": ".*integer; compiled code goes on, with any whole number",
+    "flow.kept = positive(-1.0)": "kept is set to None; compiled code ends the call",
+    "flow.kept = positive(-1.0) + 1": ".*NoneType.*; compiled code ends the call",
     "if ack.now_ns < 0:\n            x = 3.0\n        flow.kept = x": ".*'x'.*, with any value",
 }
 
@@ -251,6 +253,11 @@ def test_check_names_the_line_that_raises(write: WriteAlgorithm, lines: str, rea
 
             def on_ack(flow, ack):
                 BODY
+
+
+        def positive(x):
+            if x > 0:
+                return x
         """
     )
     Path(path).write_text(Path(path).read_text().replace("BODY", lines))
