@@ -61,6 +61,13 @@ def load(name_or_path: str) -> Algorithm:
         return found
     known = registry()
     if name_or_path not in known:
+        from datapath.cc import bpf
+
+        if name_or_path in (item.name for item in bpf.own()):
+            raise LocalError(
+                f"{name_or_path} is C for the kernel's TCP",
+                hint=f"in an experiment it is cc: {{tcp: {name_or_path}}}",
+            )
         raise LocalError(
             f"no congestion-control algorithm is called {name_or_path!r}",
             hint=did_you_mean(name_or_path, sorted(known), "there are")

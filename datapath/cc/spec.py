@@ -44,7 +44,7 @@ class Cc(BaseModel):
         twice = sorted(set(beside) & set(params))
         if twice:
             raise ValueError(f"{twice[0]} is given beside algo and under params")
-        gathered = {key: _cc_number(key, v) for key, v in (params | beside).items()}
+        gathered = {key: cc_number(key, v) for key, v in (params | beside).items()}
         named = {key: v for key, v in value.items() if key in cls.model_fields}
         return named | {"params": gathered}
 
@@ -121,18 +121,18 @@ STAND_INS = {
 }
 """By algorithms of TCP: those that stand for them in lane sim, which has no kernel."""
 
-_CC_UNITS = {
+_UNITS = {
     "_ns": parse_duration_ns,
     "_bps": parse_bit_rate,
     "_bytes": parse_bytes,
 }
 
 
-def _cc_number(name: str, value: Any) -> Any:
+def cc_number(name: str, value: Any) -> Any:
     """A parameter as a number; strings are read in the unit that the name ends with."""
     if not isinstance(value, str):
         return value
-    for suffix, parse in _CC_UNITS.items():
+    for suffix, parse in _UNITS.items():
         if name.endswith(suffix):
             return parse(value)
     if value.strip().endswith("%"):

@@ -34,7 +34,9 @@ BUILTINS = frozenset(
 )
 MODULES = frozenset({"math", "numpy"})
 NUMPY_TYPES = frozenset({"float64", "int64"})
-_NOT_THERE = "there is no clock but now_ns, no file, and no random numbers: mprdma has a generator of its own"
+_NOT_THERE = (
+    "there is no clock but now_ns, and no random numbers: mprdma has a generator of its own"
+)
 _MATH_LISTS = frozenset({"fsum", "prod", "dist", "sumprod"})
 
 _ELEMENTS = {"hops": "hop", "senders": "sender", "array": "number"}

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +47,9 @@ _Name = Annotated[
 ]
 Params = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
+    typer.Option(
+        "--param", "-p", metavar="NAME=VALUE", help="Set a parameter (target_ns=50us); repeatable."
+    ),
 ]
 
 
@@ -253,7 +256,7 @@ def _check_receiver(
 
 
 def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE pairs as numbers; the algorithm checks the names and ranges."""
+    """NAME=VALUE pairs as numbers, read as in files; the algorithm checks names and ranges."""
     from datapath.cc import load
 
     kinds = {item.name: item.kind for item in load(name).params}
@@ -262,21 +265,24 @@ def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals:
             raise LocalError(f"{pair!r} is not NAME=VALUE", hint="for example -p gain=0.5")
-        values[key] = _number(text, kinds.get(key, "float"))
+        if key in values:
+            raise LocalError(f"parameter {key} is given twice")
+        try:
+            values[key] = _number(key, text, kinds.get(key, "float"))
+        except ValueError as error:
+            raise LocalError(f"{pair}: {error}") from None
     return values
 
 
-def _number(text: str, kind: str) -> object:
+def _number(name: str, text: str, kind: str) -> object:
+    from datapath.cc.spec import cc_number
+
     if kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return cc_number(name, text)
 
 
 def _value(kind: str, value: float) -> object:

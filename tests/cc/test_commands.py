@@ -64,13 +64,32 @@ def test_compile() -> None:
     ("pair", "message"),
     [
         ("window", "is not NAME=VALUE"),
-        ("window_bytes=big", "window_bytes of fixed must be a number"),
+        ("window_bytes=big", "window_bytes=big: .*'big'"),
+        ("window_bytes=5us", "window_bytes=5us: .*'5us'"),
         ("windw=1", "no parameter 'windw'"),
     ],
 )
 def test_wrong_parameters(pair: str, message: str) -> None:
     with pytest.raises(LocalError, match=message):
         run("compile", "fixed", "-p", pair)
+
+
+def test_a_parameter_may_have_the_unit_of_its_name() -> None:
+    """As in files."""
+    pairs = ["window_bytes=64KiB", "rate_bps=2.5gbit"]
+    assert algorithms.parameters("fixed", pairs) == {"window_bytes": 65536, "rate_bps": 25 * 10**8}
+    assert algorithms.parameters("dctcp", ["g=25%"]) == {"g": 0.25}
+
+
+def test_a_parameter_is_given_once() -> None:
+    with pytest.raises(LocalError, match="window_bytes is given twice"):
+        run("compile", "fixed", "-p", "window_bytes=5000", "-p", "window_bytes=6000")
+
+
+def test_an_algorithm_in_c_is_for_tcp() -> None:
+    with pytest.raises(LocalError, match="dp_copa is C for the kernel's TCP") as caught:
+        run("check", "dp_copa")
+    assert caught.value.hint == "in an experiment it is cc: {tcp: dp_copa}"
 
 
 def test_check() -> None:
