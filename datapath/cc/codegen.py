@@ -53,6 +53,25 @@ _ARITHMETIC = (
 )
 
 
+_HINT = "the algorithm must run without Python: see docs/cc.md for what it may use"
+_HINTS = (
+    (
+        r"there is no getitem\(Tuple\(",
+        "numbers of a tuple that a variable chooses among are all whole or all floats: 1.0, not 1",
+    ),
+    (
+        r"there is no [gs]etitem\(.*, (float64|bool)[,)]",
+        "an index is a whole number: write int(...) around it",
+    ),
+    (r"there is no log\(.*, ", "math.log takes one number here: divide by math.log(base)"),
+    (
+        r"Unknown attribute '.*' of type Module\(<module 'math'",
+        "compiled code has not all of math: see docs/cc.md for what it lacks",
+    ),
+)
+"""By the beginning of the reason."""
+
+
 def symbol(hook: str) -> str:
     """Name of a hook's function in the object."""
     return f"dp_cc_{hook}"
@@ -258,7 +277,7 @@ class _Compiler:
             reason = f"there is no {call} for these types"
         reason = _TEMPORARY.sub("", reason)
         file, line = self._where(function, error, text)
-        hint = "the algorithm must run without Python: see docs/cc.md for what it may use"
+        hint = next((told for pattern, told in _HINTS if re.match(pattern, reason)), _HINT)
         return located(file, line, f"cannot be compiled: {reason}", hint=hint)
 
     def _where(self, function: FunctionType, error: Exception, text: str) -> tuple[str, int]:

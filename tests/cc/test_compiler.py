@@ -286,6 +286,29 @@ def test_numba_s_refusals_name_the_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("flow.last = (1.25, 1)[flow.count]", "1.0, not 1"),
+        ("flow.last = flow.many[ack.rtt_ns]", "an index is a whole number"),
+        ("flow.last = flow.many[ack.rtt_ns > 1]", "an index is a whole number"),
+        ("flow.many[ack.rtt_ns] = 1", "an index is a whole number"),
+        ("flow.last = ack.hop[ack.n_hops].ts_ns", "an index is a whole number"),
+        ("flow.last = math.log(8, 2)", "divide by math.log(base)"),
+        ("flow.last = math.cbrt(27)", "what it lacks"),
+        ("flow.last = max(flow.last, None)", "must run without Python"),
+    ],
+)
+def test_numba_s_refusals_tell_what_to_write(
+    write: WriteAlgorithm, statement: str, hint: str
+) -> None:
+    many = "last: float = state()\n    many: list[float] = state(length=4)"
+    path = write(REFUSED.replace("last: float = state()", many).format(statement))
+    with pytest.raises(LocalError) as caught:
+        compile_algorithm(path, {})
+    assert hint in caught.value.hint
+
+
 def test_a_parameter_cannot_be_set_behind_the_checker(write: WriteAlgorithm) -> None:
     path = write(
         """
