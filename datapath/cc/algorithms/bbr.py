@@ -26,8 +26,9 @@ class Bbr(Flow):
 
     Differences from the draft: the quanta that it adds to the window for
     segmentation offload (three times 64 KB at 1 Gbit/s) are `send_quantum`
-    packets, as packets leave one by one; the first phase of ProbeBW is chosen by
-    the clock, as there is no random number.  A transport without delivery-rate
+    packets, as packets leave one by one; while no RTT is known the first window
+    is not paced, where the draft takes an RTT of 1 ms; the first phase of ProbeBW
+    is chosen by the clock, as there is no random number.  A transport without delivery-rate
     samples (standard mode) leaves it in Startup with a doubling window that
     loss holds.
     """
