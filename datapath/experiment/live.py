@@ -151,7 +151,9 @@ def _user_xdp(spec: PointSpec, network: Network, folder: Path, record: RunRecord
     source = foreign.beside(folder, spec.xdp.source)
     with attach(cast(HookedNetwork, network), source, spec.xdp.hook) as program:
         yield
-        record.xdp_maps = program.maps()
+        record.xdp_maps, notes = program.read()
+    for name, words in notes.items():
+        record.notes[f"map {name}"] = words
 
 
 @contextlib.contextmanager

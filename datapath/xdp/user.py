@@ -37,6 +37,7 @@ _LINES_SHOWN = 6
 _PROGRAM = re.compile(r"^\s*(?:int|__u32|u32)\s+(\w+)\s*\(\s*struct\s+xdp_md\s*\*", re.MULTILINE)
 _BCC_NAME = "/virtual/main.c"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_REFUSED_MAP = re.compile(r"could not open bpf map: (?P<name>\S+), error: (?P<why>.+)")
 _HEADERS_NAME = re.compile(r"linux-headers-(?P<version>.+)-common$")
 
 
@@ -77,13 +78,18 @@ class UserProgram:
     _ask: Callable[[], dict[str, Any]]
 
     def maps(self) -> dict[str, Any]:
-        """Map name -> {key: value} now.
+        """Map name -> {key: value} now."""
+        return self.read()[0]
 
-        Keys are text; a structure is a dictionary of its fields; a per-CPU
-        value is the list over CPUs.  Maps without readable values (rings,
-        device maps) are left out.
+    def read(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Map name -> {key: value} now, and map name -> what was left out.
+
+        Keys are text; a structure is a dictionary of its fields; an array of
+        char is text; a per-CPU value is the list over CPUs.  Maps without
+        readable values (rings, device maps) are left out.
         """
-        return self._ask()
+        answer = self._ask()
+        return answer["maps"], answer["notes"]
 
 
 @contextlib.contextmanager
@@ -181,6 +187,12 @@ def _source_error(source: Path, answer: Mapping[str, str], messages: IO[bytes]) 
         "attach": "another hook, or transport: {port: udp}, leaves the device free",
     }
     what = f"{source} does not compile"  # bcc's own text says no more
+    refused = next(filter(None, map(_REFUSED_MAP.search, lines)), None)
+    if answer["step"] == "compile" and refused is not None and not own:
+        return LocalError(
+            f"{source}: the kernel refuses map {refused['name']}: {refused['why']}",
+            hint="its type does not have such keys, values, flags or so many entries",
+        )
     if answer["step"] != "compile":
         what = f"cannot {answer['step']} {source}: {answer['error']}"
     return LocalError(what + detail, hint=hints[answer["step"]])

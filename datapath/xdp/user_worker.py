@@ -6,8 +6,9 @@
 A process of its own, in the namespace of the device: the compiler is large,
 and its messages come on standard error.  One line of JSON on standard output
 says {"mode", "reason"} or {"error", "step"}.  Every line on standard input is
-answered with the maps' values as one line of JSON.  The end of standard input
-ends the process, and with it program and maps.
+answered with {"maps", "notes"} as one line of JSON: the maps' values, and what
+of them was left out, by map.  The end of standard input ends the process, and
+with it program and maps.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ import json
 import os
 import socket
 import sys
+import time
 from typing import Any
 
 _BPF_PROG_TYPE_XDP = 6
 _BPF_F_XDP_HAS_FRAGS = 1 << 5
 _BPF_XDP = 37  # enum bpf_attach_type
 _XDP_FLAGS_SKB_MODE = 1 << 1
-_READABLE = {"HASH", "ARRAY", "PERCPU_HASH", "PERCPU_ARRAY", "LRU_HASH", "LRU_PERCPU_HASH"}
-_TYPES = {1: "HASH", 2: "ARRAY", 5: "PERCPU_HASH", 6: "PERCPU_ARRAY", 9: "LRU_HASH"}
-_TYPES[10] = "LRU_PERCPU_HASH"  # enum bpf_map_type
+_READABLE = {1: "HASH", 2: "ARRAY", 5: "PERCPU_HASH", 6: "PERCPU_ARRAY", 9: "LRU_HASH"}
+_READABLE[10] = "LRU_PERCPU_HASH"  # enum bpf_map_type
+_PADDING = "__pad_"
+"""Beginning of the names that bcc gives to the gaps of a structure."""
+_ENTRIES_MAX = 4096
+"""Of each map that are told."""
+_READING_S = 10.0
+"""Time for all maps together."""
 
 
 class _LinkOptions(ctypes.Structure):
@@ -94,13 +101,24 @@ def _attach(bpf: Any, function: str, netdev: str) -> dict[str, str]:
     return {"error": f"{netdev}: {os.strerror(-result)}", "step": "attach"}
 
 
-def _plain(value: Any) -> Any:
-    """A ctypes value as numbers, lists and dictionaries."""
+def _plain(value: Any, kind: Any = None) -> Any:
+    """A ctypes value as numbers, texts, lists and dictionaries.
+
+    kind: its ctypes type where it may have become a Python object already.
+    """
     if isinstance(value, (ctypes.Structure, ctypes.Union)):
-        return {field[0]: _plain(getattr(value, field[0])) for field in value._fields_}
+        return {
+            name: _plain(getattr(value, name), of)
+            for name, of, *_ in value._fields_
+            if not name.startswith(_PADDING)
+        }
+    if isinstance(value, ctypes.Array) and value._type_ is ctypes.c_char:
+        return _plain(value.value)
     if isinstance(value, (ctypes.Array, list)):
         return [_plain(item) for item in value]
-    return _plain(value.value) if hasattr(value, "value") else value
+    if isinstance(value, bytes):
+        return value[0] if kind is ctypes.c_char else value.decode(errors="backslashreplace")
+    return _plain(value.value, type(value)) if hasattr(value, "value") else value
 
 
 def _key(value: Any) -> str:
@@ -108,8 +126,35 @@ def _key(value: Any) -> str:
     return str(plain) if isinstance(plain, (int, str)) else json.dumps(plain)
 
 
-def _maps(bpf: Any) -> dict[str, Any]:
-    """Map name -> {key: value}; a per-CPU value is the list over CPUs."""
+def _is_zero(plain: Any) -> bool:
+    if isinstance(plain, dict):
+        return all(map(_is_zero, plain.values()))
+    return all(map(_is_zero, plain)) if isinstance(plain, list) else not plain
+
+
+def _read(table: Any, kind: str, deadline: float) -> tuple[dict[str, Any], str]:
+    """{key: value}, and a note of what is left out; "": nothing.
+
+    Of an array with too many entries, those that are not zero.
+    """
+    told: dict[str, Any] = {}
+    large = kind.endswith("ARRAY") and len(table) > _ENTRIES_MAX
+    # One by one is slow, but the only way to values of several CPUs.
+    items = table.items_lookup_batch() if large and kind == "ARRAY" else table.iteritems()
+    for number, (key, value) in enumerate(items):
+        if time.monotonic() > deadline:
+            return told, f"only its first {number} entries could be read in {_READING_S:g} s"
+        plain = _plain(value)
+        if large and _is_zero(plain):
+            continue
+        if len(told) == _ENTRIES_MAX:
+            return told, f"only {_ENTRIES_MAX} of its entries are kept"
+        told[_key(key)] = plain
+    return told, ""
+
+
+def _maps(bpf: Any) -> dict[str, dict[str, Any]]:
+    """maps: map name -> {key: value}; a per-CPU value is the list over CPUs.  notes: of maps."""
     from bcc import lib
 
     # bcc's Python half does not declare these.
@@ -117,12 +162,19 @@ def _maps(bpf: Any) -> dict[str, Any]:
     for function in (lib.bpf_table_name, lib.bpf_table_type_id):
         function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     lib.bpf_table_name.restype = ctypes.c_char_p
-    maps = {}
+    maps, notes = {}, {}
+    deadline = time.monotonic() + _READING_S
     for number in range(lib.bpf_num_tables(bpf.module)):
         name = lib.bpf_table_name(bpf.module, number)
-        if _TYPES.get(lib.bpf_table_type_id(bpf.module, number)) in _READABLE:
-            maps[name.decode()] = {_key(k): _plain(v) for k, v in bpf[name].items()}
-    return maps
+        kind = _READABLE.get(lib.bpf_table_type_id(bpf.module, number))
+        if kind is not None:
+            try:
+                maps[name.decode()], note = _read(bpf[name], kind, deadline)
+            except Exception as error:  # bcc raises nothing more special
+                note = f"could not be read: {error or type(error).__name__}"
+            if note:
+                notes[name.decode()] = note
+    return {"maps": maps, "notes": notes}
 
 
 def _answer(value: dict[str, Any]) -> None:

@@ -113,6 +113,80 @@ def test_a_process_that_has_died_is_told(wire: Wire, source: Path) -> None:
             program.maps()
 
 
+TEXTS = """
+struct named { char comm[16]; char one; u64 packets; };
+struct mine { char comm[16]; u32 id; };
+BPF_HASH(values, u32, struct named, 4);
+BPF_HASH(keys, struct mine, u64, 4);
+
+int texts(struct xdp_md *ctx)
+{
+    struct named value = {.comm = "a\\xff", .one = 7, .packets = 3};
+    struct mine key = {.comm = "abc", .id = 5};
+    u64 count = 9;
+    u32 first = 1;
+
+    values.update(&first, &value);
+    keys.update(&key, &count);
+    return XDP_PASS;
+}
+"""
+
+
+def test_characters_of_maps_are_text(wire: Wire, tmp_path: Path) -> None:
+    source = tmp_path / "texts.c"
+    source.write_text(TEXTS)
+    with attach(wire.network, source, "host1") as program:
+        wire.send([ipv4(udp(bytes(72)))])
+        maps = program.maps()
+    assert maps["values"]["1"] == {"comm": "a\\xff", "one": 7, "packets": 3}
+    assert maps["keys"] == {'{"comm": "abc", "id": 5}': 9}
+
+
+LARGE = """
+BPF_ARRAY(sparse, u64, 1000000);
+BPF_ARRAY(dense, u64, 10000);
+BPF_PERCPU_ARRAY(each, u64, 5000);
+
+int large(struct xdp_md *ctx)
+{
+    int last = 999999;
+    u64 one = 1;
+
+    sparse.update(&last, &one);
+    last = 4999;
+    each.update(&last, &one);
+    for (int index = 0; index < 5000; index++) {
+        last = index;
+        dense.update(&last, &one);
+    }
+    return XDP_PASS;
+}
+"""
+
+
+def test_of_large_maps_so_much_is_told_as_one_can_look_at(wire: Wire, tmp_path: Path) -> None:
+    source = tmp_path / "large.c"
+    source.write_text(LARGE)
+    with attach(wire.network, source, "host1") as program:
+        wire.send([ipv4(udp(bytes(72)))])
+        maps, notes = program.read()
+    assert maps["sparse"] == {"999999": 1}
+    assert sum(maps["each"].pop("4999")) >= 1
+    assert maps["each"] == {}
+    assert maps["dense"] == {str(index): 1 for index in range(4096)}
+    assert notes == {"dense": "only 4096 of its entries are kept"}
+
+
+def test_a_map_that_the_kernel_refuses_is_named(wire: Wire, source: Path) -> None:
+    source.write_text(COUNT + "\nBPF_LPM_TRIE(routes, u64, u64);\n")
+    with (
+        pytest.raises(LocalError, match="the kernel refuses map routes: Invalid argument"),
+        attach(wire.network, source, "host1"),
+    ):
+        pass
+
+
 def test_one_program_at_a_hook(wire: Wire, source: Path) -> None:
     with (
         attach(wire.network, source, "host1"),
