@@ -6,6 +6,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import errno
 import os
 import socket
 import subprocess
@@ -143,7 +144,7 @@ class Holder:
         assert self._control is not None
         fds = array.array("i")
         try:
-            message, ancillary, _, _ = self._control.recvmsg(
+            message, ancillary, flags, _ = self._control.recvmsg(
                 4096, socket.CMSG_SPACE(count * fds.itemsize)
             )
         except TimeoutError:
@@ -153,6 +154,11 @@ class Holder:
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
         self._fds.extend(fds)
         _, _, text = message.decode().partition("\0")
+        if text == "ok" and flags & socket.MSG_CTRUNC:
+            raise CapabilityError(
+                f"cannot make the namespaces of {name}: {os.strerror(errno.EMFILE)}",
+                hint="raise the limit on open files: ulimit -n 4096",
+            )
         if text != "ok" or len(fds) != count:
             raise CapabilityError(
                 f"cannot make the namespaces of {name}: {text or 'the holder ended'}",

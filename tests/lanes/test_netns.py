@@ -19,6 +19,7 @@ from datapath.errors import CapabilityError, LocalError
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
+from datapath.native import paths
 from tests.processes import alive, descendants
 from tests.waiting import wait_for_words, wait_until
 
@@ -44,6 +45,18 @@ client.sendto(b"x" * int(sys.argv[2]), (sys.argv[1], 7777))
 print(len(client.recv(65536)))
 """
 INTERRUPTIONS = 300
+
+
+FEW_FILES = """
+import resource
+from datapath.errors import CapabilityError
+from datapath.lanes.namespace import Holder
+resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+try:
+    Holder([f"host{i}" for i in range(16)]).open()
+except CapabilityError as error:
+    print(error, error.hint, sep="; ")
+"""
 
 
 def echoes(
@@ -331,3 +344,15 @@ except CapabilityError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "needs root" in done.stdout, done.stderr
     assert "sudo" in done.stdout
+
+
+def test_a_limit_on_open_files_is_told() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = r"cannot make the namespaces of host\d+: Too many open files; .*ulimit -n 4096\n"
+    assert re.fullmatch(said, done.stdout), (done.stdout, done.stderr)
