@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from datapath import foreign
 from datapath.errors import DatapathError, RunFailed
@@ -148,8 +148,9 @@ def _user_xdp(spec: PointSpec, network: Network, folder: Path, record: RunRecord
         return
     from datapath.xdp.user import HookedNetwork, attach
 
+    assert isinstance(network, HookedNetwork)  # preflight refuses the others
     source = foreign.beside(folder, spec.xdp.source)
-    with attach(cast(HookedNetwork, network), source, spec.xdp.hook) as program:
+    with attach(network, source, spec.xdp.hook) as program:
         yield
         record.xdp_maps, notes = program.read()
     for name, words in notes.items():

@@ -108,6 +108,7 @@ def _lacks(experiment: LoadedExperiment, results: Path | None) -> Iterator[Datap
         spec = point.spec
         yield from _network(spec, experiment.folder, results)
         yield from _telemetry(spec)
+        yield from _xdp(spec)
         lane = spec.topology.of_lane
         if lane.simulated:
             yield from _simulation(spec)
@@ -127,13 +128,23 @@ def _lacks(experiment: LoadedExperiment, results: Path | None) -> Iterator[Datap
             yield from _device(spec.transport.port)
             yield from _paths(spec)
         yield from _kernel_cc(spec)
-        if spec.xdp is not None and importlib.util.find_spec("bcc") is None:
-            yield CapabilityError(
-                "an xdp section needs bcc, which Python cannot import",
-                hint=install_hint("bcc"),
-            )
     for specs in remote.values():
         yield from _machines(specs, experiment.folder)
+
+
+def _xdp(spec: PointSpec) -> Iterator[DatapathError]:
+    """Where a program of the user's own cannot run, and its compiler if that is missing."""
+    if spec.xdp is None:
+        return
+    if not spec.topology.of_lane.hooks:
+        yield CapabilityError(
+            f"lane {spec.topology.lane} runs no XDP programs",
+            hint="take the xdp section away, or use topology: {lane: netns}",
+        )
+    elif importlib.util.find_spec("bcc") is None:
+        yield CapabilityError(
+            "an xdp section needs bcc, which Python cannot import", hint=install_hint("bcc")
+        )
 
 
 def _gpu(spec: PointSpec) -> Iterator[DatapathError]:
@@ -248,8 +259,6 @@ def _simulation(spec: PointSpec) -> Iterator[DatapathError]:
         yield CapabilityError(
             f"lane sim has no device {spec.transport.device}", hint="use transport: {device: dp}"
         )
-    if spec.xdp is not None:
-        yield CapabilityError("lane sim runs no XDP programs", hint="take the xdp section away")
     yield from _built(paths.sim_library, paths.sim_cdef)
 
 

@@ -30,6 +30,7 @@ class Lane:
     keeps_mtu: devices have the MTU that they had before (guests of cards: that of the topology).
     cards: a virtual card may stand between each host and the network.
     networks: the hosts may be joined by many links and switches.
+    hooks: XDP programs of the user's own run in it: its network is an xdp.user.HookedNetwork.
     """
 
     open: Callable[[Topology, Path, FilePath | None, FilePath | None], Network]
@@ -42,6 +43,7 @@ class Lane:
     keeps_mtu: bool = False
     cards: bool = False
     networks: bool = False
+    hooks: bool = False
 
 
 def _netns(
@@ -88,6 +90,7 @@ LANES: Mapping[str, Lane] = {
         local=True,
         cards=True,
         networks=True,
+        hooks=True,
     ),
     "vm": Lane(
         _vm,

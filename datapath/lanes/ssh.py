@@ -29,7 +29,6 @@ from datapath.lanes.remote import Connection, SshHost
 from datapath.lanes.spec import Machine, Path, Topology
 from datapath.native import paths
 from datapath.spelling import did_you_mean
-from datapath.xdp.user import XdpHook
 
 _BACKEND_REASON = "the machines' own network; nothing is in between that could impair"
 _NOT_IN_LISTS = re.compile(r"[\s:;]")
@@ -199,12 +198,6 @@ class SshNetwork(WithCards):
             "hosts": hosts,
             "devices": devices,
         }
-
-    def xdp_hook(self, hook: str) -> XdpHook:
-        raise CapabilityError(
-            "an xdp section needs a network of this machine's own",
-            hint="use topology: {lane: netns}, or leave the section out",
-        )
 
     # --- building ---
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 from datapath import cachedir, foreign
 from datapath.debian import install_hint
@@ -60,6 +60,7 @@ class XdpHook:
     start: _Start
 
 
+@runtime_checkable
 class HookedNetwork(Protocol):
     """The part of a lane's network that attach() needs."""
 

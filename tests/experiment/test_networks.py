@@ -61,6 +61,67 @@ def test_a_network_that_cannot_be(
     assert any(said in message and line == at for message, at in found.items()), found
 
 
+LIVE = """\
+version: 1
+name: wrong
+topology: {mtu: 1500NETWORK}
+path: {PATH}
+transport: {device: dp, port: PORT}
+workload: {kind: stream, duration: 1s}
+MORE
+"""
+GRAPH = ", preset: graph, graph: {links: [{ends: a--s}, {ends: s--b, LINK}]}"
+POLICER = "policer: {rate: 10mbit, burst: 1537B}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "line", "said"),
+    [
+        ({"NETWORK": GRAPH, "LINK": POLICER, "PATH": "rate: 1gbit"}, 3, "passes no packet"),
+        ({"PATH": "delay: 1us", "MORE": f"events: [{{at: 1s, path: {{{POLICER}}}}}]"}, 7, "1537"),
+        (
+            {"PATH": "rate: 1gbit", "MORE": "xdp: {source: x.c}"},
+            7,
+            "path backend fabric has no XDP hook middle-forward",
+        ),
+        (
+            {"PATH": "backend: none", "MORE": "xdp: {source: x.c, hook: middle-backward}"},
+            7,
+            "path backend none has no XDP hook middle-backward",
+        ),
+        (
+            {"NETWORK": GRAPH, "PATH": "rate: 1gbit", "MORE": "xdp: {source: x.c, hook: host0}"},
+            7,
+            "there is no host host0",
+        ),
+        (
+            {"PORT": "afxdp", "MORE": "xdp: {source: x.c, hook: host1}"},
+            7,
+            "a port of kind afxdp has an XDP program of its own at host1",
+        ),
+        ({"MORE": "xdp: {source: x.c, hook: host1}"}, 0, ""),
+        ({"PORT": "afxdp", "MORE": "xdp: {source: x.c}"}, 0, ""),
+    ],
+)
+def test_a_live_network_that_cannot_be(
+    tmp_path: Path, keys: dict[str, str], line: int, said: str
+) -> None:
+    (tmp_path / "x.c").write_text("int x(struct xdp_md *ctx) { return XDP_PASS; }\n")
+    text = LIVE
+    for key, value in {"NETWORK": "", "PATH": "", "PORT": "udp", "MORE": "", **keys}.items():
+        text = text.replace(key, value)
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text.replace(", LINK", ""))
+    if not said:
+        assert len(load(file).points) == 1
+        return
+    with pytest.raises(InvalidFile) as caught:
+        load(file)
+    ((message, at),) = {(one.message, one.place.line) for one in caught.value.problems}
+    assert said in message
+    assert at == line
+
+
 @pytest.mark.parametrize(("headroom", "told"), [("5kB", True), ("5660B", False), ("", False)])
 def test_a_headroom_that_loses_packets_is_told(tmp_path: Path, headroom: str, told: bool) -> None:
     """10 Gbit/s bring 2500 bytes in 2 us, two packets of 1538 and a pause frame of 84."""

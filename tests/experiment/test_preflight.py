@@ -49,6 +49,8 @@ def test_guests_see_the_folder_of_results(load: Load) -> None:
     [
         ("mtu: 9000", "lane: sim", "workload perftest runs programs, and hosts of lane sim run"),
         ("mtu: 9000", "lane: sim", "lane sim has no device kernel"),
+        ("mtu: 9000", "lane: vm}\nxdp: {source: x.c", "lane vm runs no XDP programs"),
+        ("mtu: 9000", "lane: sim}\nxdp: {source: x.c", "lane sim runs no XDP programs"),
         ("loss: 0", "backend: netem", "path backend netem is not in this version"),
         ("transport.port: afxdp", "transport.device: rxe", "device rxe is not for namespaces"),
         (
@@ -63,7 +65,10 @@ def test_guests_see_the_folder_of_results(load: Load) -> None:
         ),
     ],
 )
-def test_what_this_version_has_not(load: Load, old: str, new: str, said: str) -> None:
+def test_what_this_version_has_not(
+    load: Load, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    (tmp_path / "x.c").write_text("int x(struct xdp_md *ctx) { return XDP_PASS; }\n")
     assert any(said in lack for lack in lacks(load, old, new))
 
 
