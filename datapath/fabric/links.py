@@ -21,6 +21,10 @@ PAUSE_FRAME_BYTES = 64 + 20
 
 CLASSES_MAX = 8
 """Queues of a link: DP_LINK_CLASSES."""
+DELAY_NS_MAX = 10 * 10**9
+"""Of a link, and of each thing that adds to it."""
+QUEUE_BYTES_MAX = 2**40
+"""Of a link or a switch, and of thresholds in it."""
 TRACE_MS_MAX = U32_MAX
 """The latest time of a trace of delivery opportunities: 49 days."""
 _ETHERNET_BYTES = 14 + 24

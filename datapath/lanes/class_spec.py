@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from datapath.errors import LocalError
-from datapath.fabric.links import Link, QueueClass
+from datapath.fabric.links import QUEUE_BYTES_MAX, Link, QueueClass
 from datapath.units import Bytes, Fraction
 
 _TRIMMED = 43
@@ -42,7 +42,10 @@ class TrafficClass(BaseModel):
         "strict priority over all classes behind it, and over all with a weight.",
     )
     queue: Bytes | None = Field(
-        None, gt=0, description="Bytes that may wait in it, within the link's queue. Unset: all."
+        None,
+        gt=0,
+        le=QUEUE_BYTES_MAX,
+        description="Bytes that may wait in it, within the link's queue. Unset: all.",
     )
     share: Fraction | None = Field(
         None, gt=0, description="Shaped to this share of the link's rate. Unset: not shaped."

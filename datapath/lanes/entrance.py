@@ -34,8 +34,9 @@ from datapath import processes
 from datapath.errors import CapabilityError, DatapathError, LocalError
 from datapath.lanes.base import Host, Network
 from datapath.lanes.local import NetnsHost
-from datapath.lanes.middle import MIDDLE, WithMiddle
+from datapath.lanes.middle import WithMiddle
 from datapath.lanes.namespace import Namespace
+from datapath.lanes.spec import MIDDLE
 
 VERSION = 1
 REQUEST_BYTES = 64 << 10

@@ -21,6 +21,8 @@ from pydantic import (
 from datapath import foreign
 from datapath.fabric.links import (
     CLASSES_MAX,
+    DELAY_NS_MAX,
+    QUEUE_BYTES_MAX,
     TRACE_MS_MAX,
     CoDel,
     FqCoDel,
@@ -85,7 +87,7 @@ class NormalJitter(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Literal["normal"] = "normal"
-    stddev: DurationNs = Field(description="Standard deviation.")
+    stddev: DurationNs = Field(le=DELAY_NS_MAX, description="Standard deviation.")
     reorders: bool = Field(False, description="Whether a frame may overtake another.")
 
     def setting(self) -> Jitter:
@@ -98,7 +100,7 @@ class ParetoJitter(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Literal["pareto"] = "pareto"
-    mean: DurationNs = Field(description="Mean of what is added.")
+    mean: DurationNs = Field(le=DELAY_NS_MAX, description="Mean of what is added.")
     shape: float = Field(3.0, gt=1, le=100, description="Tail index: smaller is heavier.")
     reorders: bool = Field(False, description="Whether a frame may overtake another.")
 
@@ -113,7 +115,7 @@ class TraceJitter(BaseModel):
 
     model: Literal["trace"] = "trace"
     samples: Annotated[
-        list[DurationNs],
+        list[Annotated[DurationNs, Field(le=DELAY_NS_MAX)]],
         Field(min_length=1),
         BeforeValidator(_samples_of_file),
         _list_or_file({"type": ["string", "integer"]}),
@@ -133,7 +135,9 @@ class StepMarking(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Literal["step"] = "step"
-    threshold: Bytes = Field(description="Bytes that wait, the packet under way not counted.")
+    threshold: Bytes = Field(
+        le=QUEUE_BYTES_MAX, description="Bytes that wait, the packet under way not counted."
+    )
 
     def setting(self) -> Marking:
         return Marking("step", kmin_bytes=self.threshold)
@@ -145,8 +149,8 @@ class RedMarking(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Literal["red"] = "red"
-    min: Bytes = Field(description="Bytes up to which nothing is marked.")
-    max: Bytes = Field(description="Bytes from which everything is marked.")
+    min: Bytes = Field(le=QUEUE_BYTES_MAX, description="Bytes up to which nothing is marked.")
+    max: Bytes = Field(le=QUEUE_BYTES_MAX, description="Bytes from which everything is marked.")
     probability: Fraction = Field(description="Just below max.")
 
     @model_validator(mode="after")
@@ -159,7 +163,7 @@ class RedMarking(BaseModel):
         return Marking("red", kmin_bytes=self.min, kmax_bytes=self.max, pmax=self.probability)
 
 
-_Delay = Annotated[DurationNs, Field(ge=1_000, le=10 * 10**9)]
+_Delay = Annotated[DurationNs, Field(ge=1_000, le=DELAY_NS_MAX)]
 """A target or an interval of an AQM."""
 
 
@@ -206,14 +210,14 @@ class PieQueue(BaseModel):
 
     model: Literal["pie"] = "pie"
     target: _Delay = Field(15_000_000, description="QDELAY_REF: the delay to be kept.")
-    update: Annotated[DurationNs, Field(ge=100_000, le=10 * 10**9)] = Field(
+    update: Annotated[DurationNs, Field(ge=100_000, le=DELAY_NS_MAX)] = Field(
         15_000_000, description="T_UPDATE: time between two updates of the probability."
     )
     alpha: float = Field(0.125, ge=0.001, le=1000, description="Gain of the delay's error, 1/s.")
     beta: float = Field(1.25, ge=0, le=1000, description="Gain of the delay's change, 1/s.")
     max_burst: DurationNs = Field(
         150_000_000,
-        le=10 * 10**9,
+        le=DELAY_NS_MAX,
         description="MAX_BURST: so long nothing is dropped when a queue begins to build up.",
     )
     ecn: bool = Field(False, description="Mark ECN-capable packets instead of dropping them.")
@@ -255,7 +259,7 @@ class Reordering(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     share: Probability = Field(description="Share of packets.")
-    by: DurationNs = Field(500_000, description="How long.")
+    by: DurationNs = Field(500_000, le=DELAY_NS_MAX, description="How long.")
 
     def setting(self) -> tuple[float, int]:
         return self.share, self.by
@@ -309,13 +313,16 @@ class LinkSettings(_Impairments):
         "repeated; or the name of such a file, as mahimahi has them.",
     )
     delay: Annotated[DurationNs | None, Sets("delay_ns")] = Field(
-        None, le=10 * 10**9, description="One way, after the queue."
+        None, le=DELAY_NS_MAX, description="One way, after the queue."
     )
     jitter: Annotated[JitterModel | None, _short_for("normal", "stddev"), Sets("jitter")] = Field(
         None, description="Added to the delay: a standard deviation, or a model with parameters."
     )
     queue: Annotated[Bytes | None, Sets("limit_bytes")] = Field(
-        None, gt=0, description="Bytes that may wait; more is dropped. Unset: 1MiB."
+        None,
+        gt=0,
+        le=QUEUE_BYTES_MAX,
+        description="Bytes that may wait; more is dropped. Unset: 1MiB.",
     )
     ecn: Annotated[MarkingModel | None, _short_for("step", "threshold"), Sets("marking")] = Field(
         None, description="Marks by the queue: a threshold, or a model with parameters."

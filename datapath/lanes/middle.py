@@ -22,13 +22,12 @@ from datapath.lanes.emulated import EmulatedLinks
 from datapath.lanes.event_spec import Event
 from datapath.lanes.local import link_address, set_ipv6
 from datapath.lanes.namespace import Namespace, spawn
-from datapath.lanes.spec import Path, Topology
+from datapath.lanes.spec import MIDDLE, Path, Topology
 from datapath.xdp.impair import DIRECTIONS, Impairments, Port
 
 if TYPE_CHECKING:
     from datapath.lanes.cards import Cards
 
-MIDDLE = "middle"
 ONE_QUEUE = "numtxqueues 1 numrxqueues 1"
 BACKENDS = {
     "none": "hosts are joined directly, as the path section asks",

@@ -41,10 +41,10 @@ from datapath.lanes.local import (
     link_address,
     set_ipv6,
 )
-from datapath.lanes.middle import BACKENDS, MIDDLE, ONE_QUEUE, WIRE_OFFLOADS, Middle, WithMiddle
+from datapath.lanes.middle import BACKENDS, ONE_QUEUE, WIRE_OFFLOADS, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, spawn
 from datapath.lanes.shape import described, link_rates_bps, shape
-from datapath.lanes.spec import Topology
+from datapath.lanes.spec import MIDDLE, Topology
 from datapath.xdp.user import XdpHook
 
 
@@ -84,10 +84,7 @@ class NetnsNetwork(WithMiddle):
         self._scheduling = scheduling.choose(_wanted(topology, backend))
         self.hosts: list[NetnsHost] = []
         self._folder = folder
-        names = topology.host_names
-        if MIDDLE in names:
-            raise LocalError(f"no host can be named {MIDDLE}", hint="name it otherwise")
-        self._holder = Holder([*names, *card_names(topology), MIDDLE])
+        self._holder = Holder([*topology.host_names, *card_names(topology), MIDDLE])
 
     def __enter__(self) -> NetnsNetwork:
         privileges.check("the netns lane")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from datapath.fabric.links import QUEUE_BYTES_MAX
 from datapath.units import Bytes
 
 
@@ -19,14 +20,18 @@ class Pfc(BaseModel):
     xoff: Bytes | None = Field(
         None,
         ge=1,
+        le=QUEUE_BYTES_MAX,
         description="Bytes that wait of what came in by a port, above which its peer is paused. "
         "Unset: the port's equal part of the buffer, less its headroom.",
     )
     xon: Bytes | None = Field(
-        None, description="Bytes down to which it stays paused. Unset: two packets below xoff."
+        None,
+        le=QUEUE_BYTES_MAX,
+        description="Bytes down to which it stays paused. Unset: two packets below xoff.",
     )
     headroom: Bytes | None = Field(
         None,
+        le=QUEUE_BYTES_MAX,
         description="Room of a port alone, for what still arrives once its peer is paused. "
         "Unset: as much as rate, delay and MTU of the links ask for; with less, packets are lost.",
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from datapath.fabric.links import Link
+from datapath.fabric.links import DELAY_NS_MAX, QUEUE_BYTES_MAX, Link
 from datapath.lanes.graph_spec import GraphSetting, overlaid
 from datapath.lanes.lane import LANES, Lane
 from datapath.lanes.link_spec import LINK_KEYS, LinkSettings, excluding, link_arguments
@@ -138,12 +138,14 @@ class Topology(BaseModel):
     )
     host_delay: DurationNs | None = Field(
         None,
+        le=DELAY_NS_MAX,
         description="sim and netns: propagation delay of the hosts' links, one way. Unset: as "
         "path.delay or, in p2p and dumbbell, none.",
     )
     buffer: Bytes | None = Field(
         None,
         ge=1,
+        le=QUEUE_BYTES_MAX,
         description="sim and netns: packet buffer that all queues of a switch share, with dynamic "
         "thresholds (each queue may have as much as is free). Unset: path.queue alone limits.",
     )
@@ -290,9 +292,13 @@ class Topology(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _few_live_hosts(self) -> Topology:
-        if not self.of_lane.simulated and self.hosts > LIVE_HOSTS_MAX:
+    def _live_hosts(self) -> Topology:
+        if self.of_lane.simulated:
+            return self
+        if self.hosts > LIVE_HOSTS_MAX:
             raise ValueError(f"hosts is {self.hosts}: at most {LIVE_HOSTS_MAX} of lane {self.lane}")
+        if MIDDLE in self.host_names:
+            raise ValueError(f"no host of lane {self.lane} can be named {MIDDLE}")
         return self
 
     @property
@@ -312,6 +318,8 @@ class Topology(BaseModel):
 
 
 LIVE_HOSTS_MAX = 32
+MIDDLE = "middle"
+"""Name of what is between live hosts."""
 _DIMENSIONS = {
     "leaf-spine": ("leaves", "spines", "hosts_per_leaf"),
     "fat-tree": ("k",),

@@ -25,8 +25,8 @@ from datapath import processes
 from datapath.asking import ask_all
 from datapath.errors import DatapathError, LocalError, RemoteError
 from datapath.lanes.entrance import REQUEST_BYTES
-from datapath.lanes.middle import MIDDLE
 from datapath.lanes.namespace import Namespace, installed
+from datapath.lanes.spec import MIDDLE
 
 _NAME = re.compile(rb"@datapath-run:([0-9]{1,10}):[0-9]{1,6}")
 _ANSWER_BYTES = 1 << 20

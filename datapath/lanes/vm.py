@@ -39,10 +39,10 @@ from datapath.lanes.local import (
     link_address,
     set_ipv6,
 )
-from datapath.lanes.middle import BACKENDS, MIDDLE, Middle, WithMiddle
+from datapath.lanes.middle import BACKENDS, Middle, WithMiddle
 from datapath.lanes.namespace import Holder, Namespace
 from datapath.lanes.remote import ClientKey, SshHost
-from datapath.lanes.spec import Topology
+from datapath.lanes.spec import MIDDLE, Topology
 from datapath.native import paths
 
 _TEMPORARY = "datapath-guests-"

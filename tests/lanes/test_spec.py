@@ -44,6 +44,40 @@ def test_loss_in_bursts_by_time_is_the_same_in_both_back_ends() -> None:
     assert (impairment.good_ns, impairment.bad_ns) == (10**9, 5 * 10**6)
 
 
+@pytest.mark.parametrize(
+    ("key", "most", "more"),
+    [
+        ("delay", "10s", "10.1s"),
+        ("jitter", "10s", "10.1s"),
+        ("jitter", {"model": "pareto", "mean": "10s"}, {"model": "pareto", "mean": "10.1s"}),
+        ("jitter", {"model": "trace", "samples": ["10s"]}, {"model": "trace", "samples": ["11s"]}),
+        ("reorder", {"share": 1, "by": "10s"}, {"share": 1, "by": "10.1s"}),
+        ("queue", "1TiB", "1.1TB"),
+        ("ecn", "1TiB", "1.1TB"),
+        (
+            "ecn",
+            {"model": "red", "min": 0, "max": "1TiB", "probability": 1},
+            {"model": "red", "min": 0, "max": "1.1TB", "probability": 1},
+        ),
+        ("classes", [{"queue": "1TiB"}], [{"queue": "1.1TB"}]),
+    ],
+)
+def test_settings_of_a_link_have_bounds_that_the_emulator_has_room_for(
+    root: None, key: str, most: Any, more: Any
+) -> None:
+    with open_network(Topology(), path := Path.model_validate({key: most})) as network:
+        network.set_path(path, seed=1)
+    with pytest.raises(pydantic.ValidationError, match="less than or equal to"):
+        Path.model_validate({key: more})
+
+
+def test_no_live_host_has_the_name_of_the_middle() -> None:
+    graph = {"links": [{"ends": "middle--s"}, {"ends": "s--b"}]}
+    assert Topology(lane="sim", preset="graph", graph=graph).host_names == ["middle", "b"]
+    with pytest.raises(pydantic.ValidationError, match="can be named middle"):
+        Topology(preset="graph", graph=graph)
+
+
 def test_aqms_have_the_defaults_of_their_rfcs() -> None:
     def aqm(value: Any) -> Any:
         return Path.model_validate({"aqm": value}).link("forward").aqm
