@@ -315,8 +315,11 @@ class Network(Protocol):
 
     def path_counters(self) -> PathCounters: ...
 
-    def queue_bytes(self) -> Mapping[str, int]:
-        """Bytes that wait in the path at the moment, by direction; {} where nothing knows."""
+    def link_counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Of each link, or direction of the path: path_counters() of it alone, by name.
+
+        Links with a queue also have queue_bytes, which wait at the moment.
+        """
         ...
 
     def set_cards(self, topology: spec.Topology) -> None:

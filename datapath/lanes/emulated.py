@@ -148,10 +148,16 @@ class EmulatedLinks:
             ),
         }
 
-    def queue_bytes(self) -> dict[str, int]:
-        """Bytes that wait, by link."""
+    def link_counters(self) -> dict[str, dict[str, int]]:
+        """As lanes.base.Network."""
         everything = self.emulator.counters()
-        return {w.name: everything[w.name]["waiting_bytes"] for w in self._wires.values()}
+        return {
+            wire.name: {
+                **self._count(everything, [number]),
+                "queue_bytes": everything[wire.name]["waiting_bytes"],
+            }
+            for number, wire in self._wires.items()
+        }
 
     def queue_peaks(self) -> dict[str, int]:
         """The most bytes that waited since set_path(), by link."""

@@ -6,7 +6,7 @@ which ends with it.  Visitors are its own user and root, as the kernel tells the
 sends one JSON object and gets one back (visiting.py is the other end):
 
     {"ask": "about"}                    what runs, and which hosts it has
-    {"ask": "links"}                    counters of the path, and the bytes that wait
+    {"ask": "links"}                    counters of each link, and the bytes that wait
     {"ask": "enter", "host": NAME}      descriptors of the host's namespaces [net, mnt, pid]
     {"ask": "start", "host": NAME, "argv": [...]} with descriptors [stdout, stderr]
                                         {"status": N} when the program has ended; it is killed
@@ -138,14 +138,7 @@ class Entrance:
 
     def _links(self) -> Mapping[str, Any]:
         with self._lock:
-            network = self._here()
-            links: dict[str, dict[str, int]] = {}
-            for counter, numbers in asdict(network.path_counters()).items():
-                for direction, number in numbers.items():
-                    links.setdefault(direction, {})[counter] = number
-            for direction, waiting in network.queue_bytes().items():
-                links.setdefault(direction, {})["queue_bytes"] = waiting
-        return {"version": VERSION, "links": links}
+            return {"version": VERSION, "links": self._here().link_counters()}
 
     def _namespaces(self, name: str) -> list[int]:
         with self._lock:

@@ -104,9 +104,15 @@ class Middle:
             return _bpf_counters(self._impairments)
         return PathCounters() if self._emulated is None else self._emulated.counters()
 
-    def queue_bytes(self) -> dict[str, int]:
+    def link_counters(self) -> dict[str, dict[str, int]]:
         """As lanes.base.Network."""
-        return {} if self._emulated is None else self._emulated.queue_bytes()
+        if self._emulated is not None:
+            return self._emulated.link_counters()
+        links: dict[str, dict[str, int]] = {}
+        for counter, numbers in vars(self.counters()).items():
+            for direction, number in numbers.items():
+                links.setdefault(direction, {})[counter] = number
+        return links
 
     def late_ns(self) -> dict[str, int]:
         """As lanes.base.Network.emulator_late_ns()."""
@@ -261,9 +267,9 @@ class WithMiddle(WithCards):
         """The impairments' counters since set_path(); empty for backend none."""
         return self.middle.counters()
 
-    def queue_bytes(self) -> dict[str, int]:
+    def link_counters(self) -> dict[str, dict[str, int]]:
         """As lanes.base.Network."""
-        return self.middle.queue_bytes()
+        return self.middle.link_counters()
 
     def emulator_late_ns(self) -> dict[str, int]:
         """As lanes.base.Network."""

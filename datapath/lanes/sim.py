@@ -210,8 +210,8 @@ class SimNetwork:
         """Counters of the last simulation, for the links that the path section is about."""
         return self._counters
 
-    def queue_bytes(self) -> dict[str, int]:
-        """No queue of its path can be asked."""
+    def link_counters(self) -> dict[str, dict[str, int]]:
+        """No link of its path can be asked."""
         return {}
 
     def queue_peaks(self) -> dict[str, int]:

@@ -157,8 +157,8 @@ class SshNetwork(WithCards):
     def path_counters(self) -> PathCounters:
         return PathCounters()
 
-    def queue_bytes(self) -> dict[str, int]:
-        """No queue of its path can be asked."""
+    def link_counters(self) -> dict[str, dict[str, int]]:
+        """No link of its path can be asked."""
         return {}
 
     def queue_peaks(self) -> dict[str, int]:

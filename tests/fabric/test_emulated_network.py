@@ -6,6 +6,8 @@ Of times only lower bounds are tested: nothing may arrive before it should.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ import pytest
 
 from datapath import series
 from datapath.errors import LocalError
+from datapath.lanes import visiting
+from datapath.lanes.entrance import Entrance
 from datapath.lanes.event_spec import Event
 from datapath.lanes.local import NetnsHost
 from datapath.lanes.middle import choose_backend
@@ -127,6 +131,15 @@ def test_each_link_has_a_queue_and_a_fate_of_its_own(chain: NetnsNetwork) -> Non
     assert links(chain, "overflowed") == {"t>u": 7}
     assert links(chain, "queue_max_bytes")["t>u"] == 2 * FRAME
     assert chain.path_counters().overflowed == {"forward": 7, "backward": 0}
+    with contextlib.closing(Entrance({})) as entrance:
+        entrance.now(chain)
+        told = visiting.chosen(os.getpid()).links()
+        entrance.leave(chain)
+    assert " ".join(sorted(told)) == "a>s b>s c>u s>a s>b s>t t>s t>u u>c u>t"
+    assert {name: row["overflowed"] for name, row in told.items() if row["overflowed"]} == {
+        "t>u": 7
+    }
+    assert all("queue_bytes" in row and "marked" in row for row in told.values())
     set_path(chain, classes=[{"dscp": 10}, {"share": "0.01%", "queue": "3kB"}])
     send(a, c, 10)
     wait_until(lambda: links(chain, "shaped") == {"a>s": 7}, "one sent, two in the class")
