@@ -9,6 +9,7 @@ carry.  Beside them stands what the emulator says of itself.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import socket
 import struct
@@ -18,12 +19,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path as FilePath
 
 from datapath.debian import install_hint
-from datapath.errors import CapabilityError, RunFailed
+from datapath.errors import CapabilityError, LocalError, RunFailed
 from datapath.lanes.base import Process
 from datapath.lanes.local import TEST_DEVICE, NetnsHost, link_address
 from datapath.lanes.netns import NetnsNetwork
 from datapath.lanes.spec import Path, Topology
 from datapath.quantiles import nearest_rank
+from datapath.units import format_bit_rate
 
 WIRE_OVERHEAD = 14 + 24
 """Bytes that a packet has on an Ethernet wire beside its MTU's worth."""
@@ -32,8 +34,14 @@ _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
 _SO_TIMESTAMPNS = 35
 _PACKET_BYTES = 200
+_FRAME_BYTES = _PACKET_BYTES + 24
+_APART = 4
+"""Mean distance of two packets on an idle link, in times that one of them takes."""
 _PORT = 9
 _OFFERED = 1.2
+_QUEUE_S = 0.25
+_PACKETS_QUEUED = 10
+"""In _QUEUE_S at the lowest rate."""
 _LATE_S = 0.1
 _WARM_UP_S = 2.0
 _RTTS_TO_START = 10  # before iperf3 sends data, and some to spare
@@ -100,23 +108,31 @@ def measure(
 ) -> Report:
     """Measure a link of this rate and one-way delay; takes packets * 2 ms, `seconds` and some RTTs.
 
-    CapabilityError without root or iperf3.
+    At low rates packets take longer.  CapabilityError without root or iperf3; LocalError for a
+    rate at which the queue holds too few packets.
     """
+    lowest = math.ceil(8 * (mtu + WIRE_OVERHEAD) * _PACKETS_QUEUED / _QUEUE_S)
+    if rate_bps < lowest:
+        raise LocalError(
+            f"packets of MTU {mtu} take too long at {format_bit_rate(rate_bps)} to be measured",
+            hint=f"ask for {format_bit_rate(lowest)} at least, or for a smaller MTU",
+        )
+    # The sender may lose the CPU for a quarter of a second, and the link stays busy.
+    queue = min(2**25, int(rate_bps * _QUEUE_S / 8))
     path = Path.model_validate(
         {
             "rate": rate_bps,
             "delay": delay_ns,
-            # The sender may lose the CPU for a quarter of a second, and the link stays busy.
-            "queue": min(2**25, rate_bps // 32),
-            "ecn": 2**16,
+            "queue": queue,
+            "ecn": min(2**16, queue // 2),
         }
     )
     bare = _delays_bare(mtu, packets)
     with NetnsNetwork(Topology(mtu=mtu), "fabric") as network:
         network.set_path(path, seed=1)
-        frame = _PACKET_BYTES + 24
-        expected = delay_ns + frame * 8e9 / rate_bps
-        errors = [delay - expected for delay in _delays(network, packets, delay_ns)]
+        alone_ns = _FRAME_BYTES * 8e9 / rate_bps
+        delays = _delays(network, packets, delay_ns, alone_ns)
+        errors = [delay - delay_ns - alone_ns for delay in delays]
         network.set_path(path, seed=1)
         measured = _saturate(network, rate_bps, delay_ns, mtu, seconds)
         counters = network.path_counters()
@@ -148,12 +164,15 @@ def _delays_bare(mtu: int, packets: int) -> list[float]:
         return _delays(network, packets, 0)
 
 
-def _delays(network: NetnsNetwork, packets: int, delay_ns: int) -> list[float]:
-    """One-way delays of numbered datagrams, ns, sent 0.5 to 1.5 ms apart.
+def _delays(
+    network: NetnsNetwork, packets: int, delay_ns: int, alone_ns: float = 0.0
+) -> list[float]:
+    """One-way delays of numbered datagrams, ns, sent 0.5 to 1.5 ms apart, or so that none waits.
 
-    delay_ns: what the link is asked for.
+    delay_ns: what the link is asked for.  alone_ns: how long it transmits one of them.
     """
     sender, receiver = network.hosts
+    gap_s = max(1e-3, _APART * alone_ns / 1e9)
     gaps = random.Random(1)
     left: dict[int, int] = {}
     arrived: dict[int, int] = {}
@@ -165,7 +184,7 @@ def _delays(network: NetnsNetwork, packets: int, delay_ns: int) -> list[float]:
         )
         for number in range(packets):
             output.send(_frame(number))
-            time.sleep(gaps.uniform(0.5e-3, 1.5e-3))
+            time.sleep(gap_s * gaps.uniform(0.5, 1.5))
             left.update(_stamps(source))
             arrived.update(_stamps(sink))
         time.sleep(delay_ns / 1e9 + _LATE_S)

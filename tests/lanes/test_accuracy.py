@@ -9,8 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from datapath.cli import fabric, main
-from datapath.errors import RunFailed
+from datapath.errors import LocalError, RunFailed
+from datapath.lanes import accuracy
 from datapath.lanes.accuracy import Spread, measure
+from datapath.lanes.netns import NetnsNetwork
+from datapath.lanes.spec import Path, Topology
 
 pytestmark = pytest.mark.usefixtures("root")
 
@@ -43,6 +46,25 @@ def test_packets_that_a_long_link_holds_at_the_end_count() -> None:
     assert report.delay_error.n == 20
     assert report.delay_error.p50 >= 0
     assert report.rate_error < 0.01
+
+
+def test_packets_on_an_idle_link_do_not_wait_for_each_other() -> None:
+    with NetnsNetwork(Topology(mtu=1280), "fabric") as network:
+        network.set_path(Path(rate=1_000_000), seed=1)
+        delays = accuracy._delays(network, 40, 0, 224 * 8e3)
+        assert len(delays) == 40
+        assert network.queue_peaks()["forward"] < 2 * 224
+
+
+def test_a_slow_link_marks() -> None:
+    report = measure(1_000_000, 0, mtu=1280, packets=5, seconds=1)
+    assert report.marked_share > 0
+
+
+def test_a_rate_that_is_too_low_to_be_measured_is_refused() -> None:
+    with pytest.raises(LocalError, match="take too long at 1kbit") as caught:
+        measure(1000, 0, mtu=1280)
+    assert "421760bit at least" in caught.value.hint
 
 
 @pytest.mark.parametrize(
