@@ -111,16 +111,25 @@ class Communicator:
         lib.dpcoll_forget(self._opened(), taken)
 
     def start(
-        self, taken: Any, data: int, source: int = 0, *, items: str = "int8", op: str = "sum"
+        self,
+        taken: Any,
+        data: int,
+        source: int = 0,
+        *,
+        items: str = "int8",
+        op: str = "sum",
+        tag: int = 0,
     ) -> Started:
         """Start a collective; all ranks start the same ones in the same order.
 
-        data, source: addresses of the plan's DATA and, of an all-to-all, INPUT.  That memory stays
-        as it is until Started.wait() has returned.  items, op: one of TYPES and of OPS.
+        data, source: addresses of the plan's DATA and, of an all-to-all, INPUT, which do not
+        overlap.  That memory stays as it is until Started.wait() has returned.  items, op: one of
+        TYPES and of OPS.  tag: below 2**32.  A rank fails that gets data of another collective
+        than its own, or of one with another tag.
         """
         comm, out = self._opened(), ffi.new("struct dpcoll_work **")
         at = ffi.cast("void *", data), ffi.cast("void *", source)
-        error = lib.dpcoll_start(comm, taken, *at, TYPES.index(items), OPS.index(op), out)
+        error = lib.dpcoll_start(comm, taken, *at, TYPES.index(items), OPS.index(op), tag, out)
         if error:
             raise self._error(error)
         return Started(self, out[0])

@@ -22,6 +22,7 @@ import pytest
 
 from datapath.collectives import Plan, Trace, algorithm, check, load, make
 from datapath.collectives.communicator import Communicator
+from datapath.collectives.plan import HEAD_DTYPE
 from datapath.errors import LocalError, RemoteError
 
 PATIENCE_S = 120
@@ -57,8 +58,8 @@ def opened(listener: socket.socket) -> Opener:
     return open_
 
 
-def planned(name: str, ranks: int) -> Plan:
-    return check(make(load(name), ranks, 1024))
+def planned(name: str, ranks: int, size: int = 1024, *, root: int = 0) -> Plan:
+    return check(make(load(name), ranks, size, root=root))
 
 
 def ended(works: list[Future[Any]]) -> list[Any]:
@@ -270,6 +271,83 @@ def test_who_waits_while_another_thread_closes_is_told(opened: Opener) -> None:
     with ThreadPoolExecutor(2) as pool:
         told, _ = ended([pool.submit(run, rank) for rank in range(2)])
     assert re.search(r"communicator (is|was) closed", told)
+
+
+def digest(plan: Plan) -> int:
+    """What messages have of the digest of a plan's head (coll_digest())."""
+    found = 14695981039346656037
+    for byte in plan.to_bytes()[: HEAD_DTYPE.itemsize]:
+        found = (found ^ byte) * 1099511628211 % 2**64
+    return found >> 56
+
+
+def like(plan: Plan) -> Plan:
+    """The largest smaller one with the same digest."""
+    sizes = range(plan.data_bytes - 4, 0, -4)
+    return next(
+        one
+        for one in (planned(plan.algorithm, plan.ranks, size) for size in sizes)
+        if digest(one) == digest(plan)
+    )
+
+
+RING, CHAIN = planned("ring", 2), planned("chain", 2)
+PAIRWISE = planned("pairwise", 2, 2048)
+
+
+@pytest.mark.parametrize(
+    ("plans", "more"),
+    [
+        ((RING, planned("ring", 2, 512)), {}),
+        ((CHAIN, like(CHAIN)), {}),
+        ((RING, RING), {"items": ("float32", "int32")}),
+        ((RING, RING), {"op": ("sum", "max")}),
+        ((CHAIN, planned("chain", 2, root=1)), {}),
+        ((CHAIN, CHAIN), {"tag": (1, 2)}),
+        ((RING, CHAIN), {}),
+    ],
+    ids=["size", "length alone", "type", "operation", "root", "tag", "collective"],
+)
+def test_ranks_that_start_different_collectives_are_told(
+    opened: Opener, plans: tuple[Plan, Plan], more: dict[str, tuple[Any, Any]]
+) -> None:
+    """At the latest when they receive: the next collective is one of two ways."""
+
+    def run(rank: int) -> str:
+        data = np.zeros(256, np.float32)
+        own = {name: values[rank] for name, values in {"items": ("float32",) * 2, **more}.items()}
+        with opened(rank, PAIRWISE) as comm:
+            try:
+                comm.start(comm.take(plans[rank]), data.ctypes.data, **own).wait(PATIENCE_S)
+                comm.start(comm.take(RING), data.ctypes.data, items="float32").wait(PATIENCE_S)
+            except RemoteError as error:
+                return str(error)
+        return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        told = ended([pool.submit(run, rank) for rank in range(2)])
+    for one in told:
+        assert "do all ranks start the same collectives, with the same sizes" in one, told
+
+
+def test_data_of_an_earlier_collective_is_not_taken_for_that_of_this_one(opened: Opener) -> None:
+    """Both are roots at first, so that nobody takes what the other one sends."""
+
+    def run(rank: int) -> str:
+        data = np.full(256, rank, np.float32)
+        with opened(rank, PAIRWISE) as comm:
+            own = comm.take(planned("chain", 2, root=rank))
+            assert comm.start(own, data.ctypes.data).wait(PATIENCE_S)
+            try:
+                comm.start(comm.take(CHAIN), data.ctypes.data).wait(PATIENCE_S)
+                comm.start(comm.take(planned("chain", 2, root=1)), data.ctypes.data).wait(5)
+            except RemoteError as error:
+                return str(error)
+        return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        told = ended([pool.submit(run, rank) for rank in range(2)])
+    assert all("of another collective" in one for one in told), told
 
 
 COPIES, CHUNK_BYTES = 6000, 4 * 2**20

@@ -237,6 +237,18 @@ def test_both_ends_are_of_one_kind(jobs: list[Job], tmp_path: Path, words: str) 
     assert "cannot be joined: one is iWARP, or other flags were given" in job.error(0)
 
 
+@pytest.mark.parametrize("words", [(), LIKE_IWARP[1:]])
+def test_ranks_with_different_plans_are_told(
+    jobs: list[Job], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    other = tmp_path / "other"
+    planned("chain", 2, 3000, transfer_bytes=1024).write(other)
+    plan = planned("chain", 2, 2000, transfer_bytes=1024)
+    jobs.append(Job(tmp_path, plan, *words, only={1: ["--plan", str(other)]}))
+    assert 1 in jobs[-1].statuses()
+    assert "do all ranks start the same collectives" in jobs[-1].error(1)
+
+
 @pytest.mark.parametrize("items", [1, 3, 7, 1001])
 @pytest.mark.parametrize("ranks", [3, 5])
 @pytest.mark.parametrize("name", ["ring", "halving_doubling", "double_tree", "tree", "chain"])
@@ -328,7 +340,7 @@ def test_strangers_keep_nobody_out(jobs: list[Job], tmp_path: Path) -> None:
         tmp_path,
         planned("ring", 2, 1000),
         way="shm",
-        before=[b"", b"DPCOLL1", b"GET / HTTP/1.1\r\n" * 20],
+        before=[b"", b"DPCOLL2", b"GET / HTTP/1.1\r\n" * 20],
     )
     jobs.append(job)
     assert job.statuses() == [0, 0], [job.error(rank) for rank in range(2)]

@@ -347,7 +347,7 @@ static int once(struct dpcoll *comm, struct dpcoll_plan *plan, const struct opti
 		const char *input)
 {
 	struct dpcoll_work *work;
-	int err = dpcoll_start(comm, plan, data, input, o->type, o->op, &work);
+	int err = dpcoll_start(comm, plan, data, input, o->type, o->op, 0, &work);
 
 	return err ? err : dpcoll_wait(work, -1);
 }

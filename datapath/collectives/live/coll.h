@@ -22,7 +22,8 @@
  * receiver, which copies or reduces it from there; then the slot is free, which CREDITs tell,
  * SLOTS / 2 at a time.  So a sender may be ahead of a receiver that has not begun the collective, by
  * SLOTS transfers.  In shared memory a copy stands for the WRITE, and a message for the immediate.
- * iWARP has no immediates: a SEND of four bytes, the note, follows the WRITE on the same QP.
+ * iWARP has no immediates: a SEND of eight bytes, the note, follows the WRITE on the same QP.  A note,
+ * and a message of shared memory, also says how many bytes of DATA there are.
  *
  * Locks: `lock` guards the lists of work, each work's end, who waits for it, and the errors.  All
  * else belongs to the thread, once it runs.
@@ -61,7 +62,7 @@ enum {
 
 /* The first byte of an immediate; the other three are a number. */
 enum coll_message {
-	COLL_DATA = 1, /* low bits of the step at the sender, to find ranks with different plans */
+	COLL_DATA = 1, /* the collective and the step at the sender, see coll_data_number() */
 	COLL_CREDIT,   /* slots freed so far */
 	COLL_FAREWELL, /* the peer's communicator has failed, its error is in the mailbox */
 	COLL_ALIVE,    /* no immediate: the counter of signs of life */
@@ -111,10 +112,10 @@ struct coll_identity {
 struct coll_peer_memory {
 	char mailbox[COLL_ERROR_BYTES];
 	uint64_t alive;
-	uint64_t messages;		 /* so far; those of shared memory are the immediates, */
-	uint32_t message[COLL_RECEIVES]; /* of which these are the last ones */
-	uint32_t note[COLL_RECEIVES];	 /* of a QP without immediates: what came, */
-	uint32_t own_note[COLL_SENDS];	 /* and what this rank sends from here */
+	uint64_t messages;		 /* of shared memory so far, */
+	uint64_t message[COLL_RECEIVES]; /* of which these are the last ones */
+	uint64_t note[COLL_RECEIVES];	 /* of a QP without immediates: what came, */
+	uint64_t own_note[COLL_SENDS];	 /* and what this rank sends from here */
 };
 
 /* The begin of a rank's memory. */
@@ -150,6 +151,12 @@ struct coll_device {
 	uint8_t secret[COLL_SECRET_BYTES]; /* callers have to know it */
 };
 
+/* DATA in a slot. */
+struct coll_arrival {
+	uint32_t number, bytes;
+	uint64_t at_ns;
+};
+
 struct coll_conn {
 	uint32_t peer, channel;
 	uint32_t device; /* of the QP */
@@ -174,8 +181,7 @@ struct coll_conn {
 	bool leaving;		      /* a farewell is sent */
 	/* of the collective that runs: places in its lane */
 	uint32_t next_send, next_sent, next_take;
-	uint16_t expected[COLL_SLOTS]; /* what arrived says of the sender's step */
-	uint64_t arrived_ns[COLL_SLOTS];
+	struct coll_arrival arrival[COLL_SLOTS];
 	uint64_t taken_ns; /* the last one */
 };
 
@@ -226,6 +232,7 @@ struct dpcoll_work {
 	struct ibv_mr *mr[DP_PLAN_BUFFERS][COLL_DEVICES];
 	enum dpcoll_type type;
 	enum dpcoll_op op;
+	uint32_t tag;
 	uint64_t number; /* of the communicator's collectives */
 	int status;
 	bool ended;
@@ -270,7 +277,8 @@ struct dpcoll {
 	uint64_t busy_ns;	  /* of collectives so far, */
 	uint64_t still_ns;	  /* in which this process stood still for so long */
 
-	struct dpcoll_work *work; /* the one that runs */
+	struct dpcoll_work *work; /* the one that runs, */
+	uint8_t digest;		  /* which differs where a rank runs another one */
 	uint32_t *waits;	  /* of its steps */
 	uint32_t left;		  /* steps */
 	uint32_t *todo;		  /* local steps that may run */
@@ -303,6 +311,28 @@ static inline bool coll_is_watched(const struct dpcoll *comm, const struct coll_
 static inline uint32_t coll_imm(enum coll_message kind, uint64_t number)
 {
 	return (uint32_t)kind << 24 | ((uint32_t)number & 0xffffff);
+}
+
+/* The number of DATA: by it a receiver finds out that ranks run different collectives. */
+static inline uint32_t coll_data_number(const struct dpcoll *comm, uint32_t senders_step)
+{
+	return (uint32_t)comm->digest << 16 | (senders_step & 0xffff);
+}
+
+/* A note, or a message of shared memory: an immediate, and the bytes of DATA. */
+static inline uint64_t coll_with_length(uint32_t immediate, uint32_t bytes)
+{
+	return (uint64_t)bytes << 32 | immediate;
+}
+
+#define COLL_DIGEST_OF_NOTHING 14695981039346656037u
+
+/* FNV-1a, after the digest of what comes before. */
+static inline uint64_t coll_digest(uint64_t digest, const void *data, size_t bytes)
+{
+	for (const uint8_t *at = data; bytes--; at++)
+		digest = (digest ^ *at) * 1099511628211u;
+	return digest;
 }
 
 /* plan.c */
@@ -356,8 +386,8 @@ int coll_post_receives(struct dpcoll *, struct coll_conn *);
 int coll_post_receive(struct dpcoll *, struct coll_conn *, uint32_t note);
 int coll_post_step(struct dpcoll *, struct coll_conn *, const struct coll_step *);
 int coll_post_message(struct dpcoll *, struct coll_conn *, enum coll_message, uint64_t number);
-/* What a received completion says: the immediate, or the note. */
-uint32_t coll_said(const struct coll_conn *, const struct ibv_wc *);
+/* What a received completion says, as coll_with_length(). */
+uint64_t coll_said(const struct coll_conn *, const struct ibv_wc *);
 
 /* shm.c */
 int coll_shared_identity(struct dpcoll *, struct coll_identity *own);
@@ -368,9 +398,9 @@ void coll_shared_leave(struct dpcoll *);
 /* NULL: they share no memory. */
 struct coll_neighbour *coll_shared_with(struct dpcoll *, uint32_t peer);
 int coll_shared_connect(struct dpcoll *, struct coll_conn *, const struct coll_identity *peer);
-void coll_shared_message(struct coll_conn *, uint32_t immediate);
+void coll_shared_message(struct coll_conn *, uint64_t message);
 /* 1: there was a message. */
-int coll_shared_receive(struct dpcoll *, struct coll_conn *, uint32_t *immediate);
+int coll_shared_receive(struct dpcoll *, struct coll_conn *, uint64_t *message);
 /* Whether this rank may sleep: from now on peers ring its bell. */
 bool coll_shared_doze(struct dpcoll *);
 void coll_shared_wake(struct dpcoll *);

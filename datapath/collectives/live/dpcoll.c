@@ -247,7 +247,7 @@ static int queue(struct dpcoll *comm, struct dpcoll_work *work)
 }
 
 int dpcoll_start(struct dpcoll *comm, struct dpcoll_plan *plan, void *data, const void *input,
-		 enum dpcoll_type type, enum dpcoll_op op, struct dpcoll_work **out)
+		 enum dpcoll_type type, enum dpcoll_op op, uint32_t tag, struct dpcoll_work **out)
 {
 	size_t item = dpcoll_type_bytes(type);
 	struct dpcoll_work *work;
@@ -266,6 +266,7 @@ int dpcoll_start(struct dpcoll *comm, struct dpcoll_plan *plan, void *data, cons
 	work->plan = plan;
 	work->type = type;
 	work->op = op;
+	work->tag = tag;
 	work->buffer[DP_PLAN_SCRATCH] = plan->scratch;
 	memcpy(work->mr[DP_PLAN_SCRATCH], plan->scratch_mr, sizeof(plan->scratch_mr));
 	err = register_buffer(comm, work, DP_PLAN_DATA, data, plan->head.data_bytes);

@@ -105,10 +105,13 @@ void dpcoll_forget(struct dpcoll *, struct dpcoll_plan *);
 
 /*
  * Starts a collective.  data: the plan's DATA, of which this rank's part is set; input: of an
- * all-to-all, else NULL.  Both stay as they are until dpcoll_wait() has returned.
+ * all-to-all, memory that does not overlap data, else NULL.  Both stay as they are until
+ * dpcoll_wait() has returned.  All ranks start the same collectives, with the same plans, types and
+ * operations.  tag: a number that is to be the same on all ranks, too.  A rank that gets data of
+ * another collective than its own fails.
  */
 int dpcoll_start(struct dpcoll *, struct dpcoll_plan *, void *data, const void *input,
-		 enum dpcoll_type, enum dpcoll_op, struct dpcoll_work **out);
+		 enum dpcoll_type, enum dpcoll_op, uint32_t tag, struct dpcoll_work **out);
 /* Waits for the end of a collective, and lets go of it.  -ETIMEDOUT: it has not ended, and goes
  * on; call it again.  timeout_ms below 0: no limit. */
 int dpcoll_wait(struct dpcoll_work *, int timeout_ms);

@@ -3,9 +3,10 @@
  * What is posted to QPs: receives, transfers and messages.
  *
  * A message is an immediate.  A QP without immediates has a WRITE and behind it a SEND with the
- * same four bytes: the receiver sees the SEND when all of the WRITE is in its place.
+ * immediate and the length: the receiver sees the SEND when all of the WRITE is in its place.
  */
 #include <arpa/inet.h>
+#include <endian.h>
 
 #include "collectives/live/coll.h"
 
@@ -41,11 +42,11 @@ int coll_post_receives(struct dpcoll *comm, struct coll_conn *conn)
 	return err;
 }
 
-uint32_t coll_said(const struct coll_conn *conn, const struct ibv_wc *wc)
+uint64_t coll_said(const struct coll_conn *conn, const struct ibv_wc *wc)
 {
 	if (conn->own.no_immediate)
-		return ntohl(conn->memory->note[wc->wr_id >> 32 & 0xffff]);
-	return ntohl(wc->imm_data);
+		return be64toh(conn->memory->note[wc->wr_id >> 32 & 0xffff]);
+	return coll_with_length(ntohl(wc->imm_data), wc->byte_len);
 }
 
 static int post(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr *wr)
@@ -62,9 +63,9 @@ static int post(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr 
 
 /* A WRITE, which may be of nothing, and a message with it. */
 static int post_with(struct dpcoll *comm, struct coll_conn *conn, struct ibv_send_wr *write,
-		     uint32_t message)
+		     uint32_t immediate)
 {
-	uint32_t *note = &conn->memory->own_note[conn->notes_sent % COLL_SENDS];
+	uint64_t *note = &conn->memory->own_note[conn->notes_sent % COLL_SENDS];
 	struct ibv_sge sge = { .addr = (uintptr_t)note,
 			       .length = sizeof(*note),
 			       .lkey = comm->device[conn->device].mr->lkey };
@@ -76,12 +77,12 @@ static int post_with(struct dpcoll *comm, struct coll_conn *conn, struct ibv_sen
 
 	if (!conn->own.no_immediate) {
 		write->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-		write->imm_data = htonl(message);
+		write->imm_data = htonl(immediate);
 		write->send_flags = IBV_SEND_SIGNALED;
 		return post(comm, conn, write);
 	}
 	conn->notes_sent++;
-	*note = htonl(message);
+	*note = htobe64(coll_with_length(immediate, write->num_sge ? write->sg_list->length : 0));
 	write->wr_id = wr_id(comm, conn, COLL_BEFORE);
 	write->opcode = IBV_WR_RDMA_WRITE;
 	write->next = &send;
@@ -135,5 +136,6 @@ int coll_post_step(struct dpcoll *comm, struct coll_conn *conn, const struct col
 			     .rkey = conn->theirs.rkey },
 	};
 
-	return post_with(comm, conn, &wr, coll_imm(COLL_DATA, step->row.step));
+	return post_with(comm, conn, &wr,
+			 coll_imm(COLL_DATA, coll_data_number(comm, step->row.step)));
 }

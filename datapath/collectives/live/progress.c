@@ -56,17 +56,18 @@ static int told_farewell(struct dpcoll *comm)
 			 conn->peer, where);
 }
 
-static int heard(struct dpcoll *comm, struct coll_conn *conn, uint32_t imm)
+static int heard(struct dpcoll *comm, struct coll_conn *conn, uint64_t message)
 {
-	uint32_t number = imm & 0xffffff;
+	uint32_t imm = (uint32_t)message, number = imm & 0xffffff;
 
 	switch (imm >> 24) {
 	case COLL_DATA:
 		if (conn->arrived - conn->taken >= COLL_SLOTS)
 			return coll_fail(comm, EPROTO, "rank %u sends more than it may",
 					 conn->peer);
-		conn->arrived_ns[conn->arrived % COLL_SLOTS] = comm->now_ns;
-		conn->expected[conn->arrived++ % COLL_SLOTS] = (uint16_t)number;
+		conn->arrival[conn->arrived++ % COLL_SLOTS] = (struct coll_arrival){
+			.number = number, .bytes = (uint32_t)(message >> 32), .at_ns = comm->now_ns
+		};
 		comm->stirred[conn - comm->conn] = true;
 		break;
 	case COLL_CREDIT:
@@ -141,13 +142,13 @@ static int left_memory(struct dpcoll *comm, const struct coll_conn *conn)
 static int poll_memory(struct dpcoll *comm, struct coll_conn *conn)
 {
 	bool gone = conn->neighbour->gone; /* what it wrote before comes first */
-	uint32_t imm;
+	uint64_t message;
 	int n = 0, got;
 
-	while ((got = coll_shared_receive(comm, conn, &imm)) > 0) {
+	while ((got = coll_shared_receive(comm, conn, &message)) > 0) {
 		if (!n++)
 			comm->now_ns = dp_now_ns();
-		got = heard(comm, conn, imm);
+		got = heard(comm, conn, message);
 		if (got)
 			return got;
 	}

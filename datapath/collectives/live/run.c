@@ -67,7 +67,7 @@ static void tell_near(struct dpcoll *comm, struct coll_conn *conn, enum coll_mes
 	}
 	if (kind == COLL_FAREWELL)
 		memcpy(conn->far->mailbox, comm->farewell, COLL_ERROR_BYTES);
-	coll_shared_message(conn, coll_imm(kind, number));
+	coll_shared_message(conn, coll_with_length(coll_imm(kind, number), 0));
 }
 
 static void send_near(struct dpcoll *comm, struct coll_conn *conn, const struct coll_step *step)
@@ -76,7 +76,9 @@ static void send_near(struct dpcoll *comm, struct coll_conn *conn, const struct 
 
 	memcpy(conn->far_slots + slot * comm->slot_bytes,
 	       comm->work->buffer[step->row.buffer] + step->row.offset, step->row.bytes);
-	coll_shared_message(conn, coll_imm(COLL_DATA, step->row.step));
+	coll_shared_message(
+		conn, coll_with_length(coll_imm(COLL_DATA, coll_data_number(comm, step->row.step)),
+				       (uint32_t)step->row.bytes));
 	comm->now_ns = dp_now_ns();
 	coll_run_sent(comm, conn);
 }
@@ -155,18 +157,32 @@ static int send_on(struct dpcoll *comm, struct coll_conn *conn, const struct col
 	return err;
 }
 
+static int came_unlike(struct dpcoll *comm, const struct coll_conn *conn,
+		       const struct coll_step *step, const struct coll_arrival *arrival)
+{
+	const struct dpcoll_work *work = comm->work;
+	bool other = arrival->number >> 16 != comm->digest;
+
+	return coll_fail(comm, EPROTO,
+			 "rank %u, %s %llu: rank %u sent step %u%s with %u bytes, where step %u "
+			 "with %llu is due: do all ranks start the same collectives, with the "
+			 "same sizes, types, roots and tags?",
+			 comm->cfg.rank, collectives[work->plan->head.collective],
+			 (unsigned long long)work->number, conn->peer, arrival->number & 0xffff,
+			 other ? " of another collective" : "", arrival->bytes,
+			 step->sender_step & 0xffff, (unsigned long long)step->row.bytes);
+}
+
 static int take(struct dpcoll *comm, struct coll_conn *conn, uint32_t number)
 {
 	struct coll_step *step = &comm->work->plan->step[number];
 	uint64_t slot = conn->taken % COLL_SLOTS;
+	const struct coll_arrival *arrival = &conn->arrival[slot];
 
-	if (conn->expected[slot] != (uint16_t)step->sender_step)
-		return coll_fail(comm, EPROTO,
-				 "rank %u: rank %u sent its step %u where the plan has %u: do all "
-				 "ranks start the same collectives?",
-				 comm->cfg.rank, conn->peer, conn->expected[slot],
-				 step->sender_step & 0xffff);
-	later_from(&step->time, conn->arrived_ns[slot]);
+	if (arrival->number != coll_data_number(comm, step->sender_step) ||
+	    arrival->bytes != step->row.bytes)
+		return came_unlike(comm, conn, step, arrival);
+	later_from(&step->time, arrival->at_ns);
 	later_from(&step->time, conn->taken_ns);
 	put(comm, step, conn->slots + slot * comm->slot_bytes);
 	conn->taken++;
@@ -263,6 +279,17 @@ static int make_room(struct dpcoll *comm, uint32_t steps)
 	return 0;
 }
 
+/* Neighbours of a kind never have the same one, nor do two that differ in type, operation or tag
+ * alone, by less than 256. */
+static uint8_t digest_of(const struct dpcoll_work *work)
+{
+	const uint32_t rest[] = { work->type, work->op, work->tag };
+	uint64_t digest =
+		coll_digest(COLL_DIGEST_OF_NOTHING, &work->plan->head, sizeof(work->plan->head));
+
+	return (uint8_t)(coll_digest(digest >> 56, rest, sizeof(rest)) + work->number);
+}
+
 int coll_run_begin(struct dpcoll *comm, struct dpcoll_work *work)
 {
 	struct dpcoll_plan *plan = work->plan;
@@ -270,6 +297,7 @@ int coll_run_begin(struct dpcoll *comm, struct dpcoll_work *work)
 	int err = make_room(comm, plan->n);
 
 	comm->work = work;
+	comm->digest = digest_of(work);
 	comm->begun_ns = now_ns;
 	comm->left = plan->n;
 	comm->n_todo = 0;

@@ -36,15 +36,12 @@ static uint64_t inode_of(const char *path)
 static uint64_t boot_number(void)
 {
 	char text[64] = "";
-	uint64_t number = 14695981039346656037u; /* FNV-1a */
 	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
 	bool got = file && fgets(text, sizeof(text), file);
 
 	if (file)
 		fclose(file);
-	for (const char *c = text; *c; c++)
-		number = (number ^ (uint8_t)*c) * 1099511628211u;
-	return got ? number : 0;
+	return got ? coll_digest(COLL_DIGEST_OF_NOTHING, text, strlen(text)) : 0;
 }
 
 int coll_shared_identity(struct dpcoll *comm, struct coll_identity *own)
@@ -204,17 +201,17 @@ static void ring_bell(struct coll_neighbour *n)
 		return; /* the pipe is full: it has been rung; or has no reader, which poll() tells */
 }
 
-void coll_shared_message(struct coll_conn *conn, uint32_t immediate)
+void coll_shared_message(struct coll_conn *conn, uint64_t message)
 {
 	struct coll_peer_memory *far = conn->far;
 	uint64_t number = conn->messages_sent++;
 
-	__atomic_store_n(&far->message[number % RING], immediate, __ATOMIC_RELAXED);
+	__atomic_store_n(&far->message[number % RING], message, __ATOMIC_RELAXED);
 	__atomic_store_n(&far->messages, number + 1, __ATOMIC_RELEASE);
 	ring_bell(conn->neighbour);
 }
 
-int coll_shared_receive(struct dpcoll *comm, struct coll_conn *conn, uint32_t *immediate)
+int coll_shared_receive(struct dpcoll *comm, struct coll_conn *conn, uint64_t *message)
 {
 	struct coll_peer_memory *near_end = conn->memory;
 	uint64_t messages = __atomic_load_n(&near_end->messages, __ATOMIC_ACQUIRE);
@@ -223,8 +220,8 @@ int coll_shared_receive(struct dpcoll *comm, struct coll_conn *conn, uint32_t *i
 		return 0;
 	if (messages - conn->messages_taken > RING)
 		return coll_fail(comm, EPROTO, "rank %u sends more than it may", conn->peer);
-	*immediate = __atomic_load_n(&near_end->message[conn->messages_taken++ % RING],
-				     __ATOMIC_RELAXED);
+	*message = __atomic_load_n(&near_end->message[conn->messages_taken++ % RING],
+				   __ATOMIC_RELAXED);
 	return 1;
 }
 

@@ -21,7 +21,7 @@ struct hello {
 	uint32_t rank, ranks;
 };
 
-#define MAGIC "DPCOLL1"
+#define MAGIC "DPCOLL2"
 
 enum {
 	RETRY_MS = 20,
