@@ -384,6 +384,14 @@ def test_a_child_does_not_hide_that_its_parent_is_dead() -> None:
     assert "which shared memory with this one, has ended" in done.stdout, done
 
 
+def test_a_rank_0_without_a_free_descriptor_says_so() -> None:
+    """The socket at which others wait for it stays readable."""
+    script = Path(__file__).with_name("no_descriptors.py")
+    words = [sys.executable, "-P", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S / 4)
+    assert done.stdout == "rank 0: accepting a connection: Too many open files\n", done
+
+
 def test_a_signal_is_no_connection(opened: Opener) -> None:
     """Rank 0's host drops what this one sends it; meanwhile a signal arrives."""
     with socket.socket() as full, contextlib.ExitStack() as callers:

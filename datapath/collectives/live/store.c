@@ -206,14 +206,17 @@ struct callers {
 	uint32_t next; /* the one that has waited longest, if all are taken */
 };
 
-static void welcome(struct callers *callers)
+static int welcome(struct dpcoll *comm, struct callers *callers)
 {
 	int fd = dp_own_fd(accept4(callers->fd[0].fd, NULL, NULL, SOCK_CLOEXEC));
 	struct pollfd *place = NULL;
 	int all = sizeof(struct hello); /* poll() tells of a greeting when all of it is here */
 
+	if (fd < 0 && dp_accept_lacks(errno))
+		return coll_fail(comm, errno, "rank 0: accepting a connection: %s",
+				 strerror(errno));
 	if (fd < 0)
-		return;
+		return 0;
 	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &all, sizeof(all));
 	for (uint32_t i = 1; i <= CALLERS && !place; i++)
 		if (callers->fd[i].fd < 0)
@@ -223,6 +226,7 @@ static void welcome(struct callers *callers)
 		dp_close_own_fd(place->fd);
 	}
 	*place = (struct pollfd){ .fd = fd, .events = POLLIN };
+	return 0;
 }
 
 /* Looks at all who have said something; how many ranks came, or -errno. */
@@ -255,19 +259,19 @@ static int gather_ranks(struct dpcoll *comm)
 		callers.fd[i].fd = -1;
 	callers.fd[0] = (struct pollfd){ .fd = comm->store_fd, .events = POLLIN };
 	while (!err && came < comm->cfg.ranks) {
-		int n;
+		int ready = poll(callers.fd, 1 + CALLERS, left_ms(until));
+		int n = ready > 0 ? admit_callers(comm, &callers) : 0;
 
-		if (poll(callers.fd, 1 + CALLERS, left_ms(until)) == 0 && !left_ms(until)) {
-			err = missing(comm);
-			break;
-		}
-		n = admit_callers(comm, &callers);
-		if (n < 0)
+		if (ready < 0 && errno != EINTR)
+			err = coll_fail(comm, errno, "poll: %s", strerror(errno));
+		else if (n < 0)
 			err = n;
 		else
 			came += (uint32_t)n;
-		if (callers.fd[0].revents)
-			welcome(&callers);
+		if (!err && ready > 0 && callers.fd[0].revents)
+			err = welcome(comm, &callers);
+		if (!err && came < comm->cfg.ranks && !left_ms(until))
+			err = missing(comm);
 	}
 	for (uint32_t i = 1; i <= CALLERS; i++)
 		if (callers.fd[i].fd >= 0)

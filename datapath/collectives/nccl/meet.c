@@ -280,12 +280,6 @@ static void make_room(struct listener *l)
 	}
 }
 
-/* Whether accept4() failed for want of something here, and not of a visitor that has gone. */
-static bool is_local(int err)
-{
-	return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM;
-}
-
 static enum nccl_result let_in(struct listener *l)
 {
 	struct pollfd look = { .fd = l->fd, .events = POLLIN };
@@ -297,7 +291,7 @@ static enum nccl_result let_in(struct listener *l)
 	while ((v = free_place(l)) && poll(&look, 1, 0) > 0) {
 		int fd = dp_own_fd(accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
 
-		if (fd < 0 && is_local(errno))
+		if (fd < 0 && dp_accept_lacks(errno))
 			return net_fail(NCCL_SYSTEM_ERROR, "device %s: accepting a connection: %s",
 					l->device->name, strerror(errno));
 		if (fd < 0)
