@@ -30,6 +30,7 @@ BufferName = Literal["data", "input", "scratch"]
 _BUFFERS = {buffer.name.lower(): buffer for buffer in Buffer}
 Value = int | float | str | bool
 _MOST = 2**20
+_FLAGS: Mapping[Value, bool] = {True: True, False: False, "true": True, "false": False}
 _OURS = "datapath.collectives.algorithms."
 
 
@@ -276,6 +277,12 @@ def typed(made_for: Algorithm, params: Mapping[str, Value]) -> dict[str, Value]:
         wanted = type(made_for.params[name])
         if wanted is str:
             found[name] = str(value)
+        elif wanted is bool:
+            if value not in _FLAGS:
+                raise LocalError(
+                    f"algorithm {made_for.name}: {name}={value!r} is not true or false"
+                )
+            found[name] = _FLAGS[value]
         elif wanted in (int, float) and not isinstance(value, (int, wanted)):
             what = "a whole number" if wanted is int else "a number"
             raise LocalError(f"algorithm {made_for.name}: {name}={value!r} is not {what}")

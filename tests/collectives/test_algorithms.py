@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datapath.collectives import check, load, make, registry
+from datapath.collectives import Trace, algorithm, check, load, make, registry
 from datapath.collectives.check import PlanFault
 from datapath.collectives.make import TRANSFER_BYTES, make_uneven
 from datapath.collectives.plan import Op, Plan, read
@@ -251,6 +251,21 @@ def test_the_line_of_a_mistake_is_found_from_any_folder(
 def test_wrong_parameters_are_told(params: dict[str, int | str], message: str) -> None:
     with pytest.raises(LocalError, match=message):
         make(registry()["two_level"], 4, 64, params=params)
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [(True, 1), ("true", 1), (1, 1), (False, 0), ("false", 0), (0, 0)]
+)
+def test_a_flag_is_true_or_false(value: bool | int | str, wanted: int) -> None:
+    @algorithm("flagged", collective="broadcast")
+    def flagged(plan: Trace, last: bool = False) -> None:
+        assert isinstance(last, bool)
+        plan.chunk(0, "data", 0).copy(1, channel=int(last))
+
+    assert make(flagged, 2, 64, params={"last": value}).channels == wanted + 1
+    for wrong in ("no", "False", 2, 0.5):
+        with pytest.raises(LocalError, match=f"last={wrong!r} is not true or false"):
+            make(flagged, 2, 64, params={"last": wrong})
 
 
 @pytest.mark.parametrize(
