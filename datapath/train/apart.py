@@ -16,7 +16,6 @@ from datapath.collectives.communicator import Communicator
 from datapath.collectives.make import TRANSFER_BYTES
 from datapath.train.meeting import meet
 from datapath.train.plans import Plans, pair_plan
-from datapath.train.tensors import on_cpu
 from datapath.train.work import Waiter, Work
 
 
@@ -66,14 +65,13 @@ class Direction:
         key, own = f"dp {source} to {to}", int(rank == to)
         self._apart = Apart(store, key, own, 2, pair_plan(TRANSFER_BYTES), timeout)
 
-    def move(self, data: Tensor, end: Callable[[], object], what: str) -> Work:
-        on_cpu(data)
+    def move(self, data: Tensor, end: Callable[[], object], what: str, tag: int = 0) -> Work:
         work = Work(f"rank {self._rank}: {what}, {data.nbytes} bytes", self._timeout)
 
         def job() -> object:
             if data.nbytes:
                 _, plans = self._apart.opened()
-                plans.start_pair(data.nbytes, data.data_ptr()).wait()
+                plans.start_pair(data.nbytes, data.data_ptr(), tag).wait()
             return end()
 
         return self._apart.waiter.add(work, job)

@@ -3,8 +3,8 @@
 
 A group has one communicator, whose collectives run one after the other.  Each direction between two
 ranks that send to each other by themselves has a communicator of its own, made at first use, so
-that a receive never waits behind a send; so have all-to-alls with parts of several sizes.  Tags are
-not told apart, and sizes are the same at both ends, as NCCL has it.
+that a receive never waits behind a send; so have all-to-alls with parts of several sizes.  Messages
+are received in the order in which they were sent; sizes and tags are the same at both ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,19 +25,24 @@ from datapath.errors import LocalError, RemoteError
 from datapath.train.apart import Direction
 from datapath.train.meeting import meet
 from datapath.train.plans import Plans, Running, meeting_plan, named_algorithm
-from datapath.train.tensors import average, copy_back, on_cpu, own_copy, reduction, same_size
+from datapath.train.tensors import (
+    alike,
+    average,
+    copy_back,
+    in_memory,
+    of_tensors,
+    one_each,
+    own_copy,
+    reduction,
+    same_size,
+    share_memory,
+)
 from datapath.train.uneven import Uneven
 from datapath.train.work import Waiter, Work, backend_error
 
-_Method = TypeVar("_Method", bound=Callable[..., Work])
 _PATIENCE_S = 1.0  # at the end of a process whose groups were not destroyed
 _groups: dict[Group, None] = {}
 """Those that are open, in the order in which all ranks made them."""
-
-
-def _no_autograd(method: _Method) -> _Method:
-    """As gloo: tensors may be parameters, or of inference mode, and autograd sees no copies."""
-    return cast(_Method, torch.inference_mode()(method))
 
 
 def register() -> None:
@@ -127,12 +132,12 @@ class Group(dist.ProcessGroup):
 
     # ---- collectives ------------------------------------------------------------------
 
-    @_no_autograd
+    @of_tensors
     def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         [tensor] = tensors
         opts = opts or dist.AllreduceOptions()
         name, op = reduction(tensor, opts.reduceOp)
-        data = tensor.contiguous()
+        data = in_memory(tensor)
 
         def end() -> list[Tensor]:
             average(data, opts.reduceOp, self._size)
@@ -141,11 +146,11 @@ class Group(dist.ProcessGroup):
 
         return self._run("allreduce", data, end, opts, items=name, op=op)
 
-    @_no_autograd
+    @of_tensors
     def broadcast(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         [tensor] = tensors
         opts = opts or dist.BroadcastOptions()
-        data = tensor.contiguous()
+        data = in_memory(tensor)
 
         def end() -> list[Tensor]:
             copy_back(tensor, data)
@@ -153,14 +158,14 @@ class Group(dist.ProcessGroup):
 
         return self._run("broadcast", data, end, opts, root=opts.rootRank)
 
-    @_no_autograd
+    @of_tensors
     def reduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
         [tensor] = tensors
         opts = opts or dist.ReduceOptions()
         name, op = reduction(tensor, opts.reduceOp)
         is_root = opts.rootRank == self._rank
         # Partial sums go through the memory of the other ranks, whose tensors stay as they are.
-        data = tensor.contiguous() if is_root else own_copy(tensor)
+        data = in_memory(tensor) if is_root else own_copy(tensor)
 
         def end() -> list[Tensor]:
             if is_root:
@@ -170,15 +175,15 @@ class Group(dist.ProcessGroup):
 
         return self._run("reduce", data, end, opts, items=name, op=op, root=opts.rootRank)
 
-    @_no_autograd
+    @of_tensors
     def gather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
         [source] = inputs
         opts = opts or dist.GatherOptions()
         parts = outputs[0] if opts.rootRank == self._rank else []
-        for part in parts:
-            same_size(part.numel(), source.numel(), "gather")
+        if opts.rootRank == self._rank:
+            alike(parts, self._size, source.numel(), "gather")
         data = torch.empty((self._size, source.numel()), dtype=source.dtype)
         data[self._rank].copy_(source.reshape(-1))
 
@@ -189,7 +194,7 @@ class Group(dist.ProcessGroup):
 
         return self._run("gather", data, end, opts, root=opts.rootRank)
 
-    @_no_autograd
+    @of_tensors
     def scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[list[Tensor]], opts: Any = None
     ) -> Work:
@@ -197,8 +202,8 @@ class Group(dist.ProcessGroup):
         opts = opts or dist.ScatterOptions()
         data = torch.empty((self._size, output.numel()), dtype=output.dtype)
         if opts.rootRank == self._rank:
+            alike(inputs[0], self._size, output.numel(), "scatter")
             for part, row in zip(inputs[0], data, strict=True):
-                same_size(part.numel(), output.numel(), "scatter")
                 row.copy_(part.reshape(-1))
 
         def end() -> list[Tensor]:
@@ -207,10 +212,10 @@ class Group(dist.ProcessGroup):
 
         return self._run("scatter", data, end, opts, root=opts.rootRank)
 
-    @_no_autograd
+    @of_tensors
     def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
         same_size(output.numel(), source.numel() * self._size, "all_gather")
-        data = output.contiguous()
+        data = in_memory(output)
         data.view(self._size, -1)[self._rank].copy_(source.reshape(-1))
 
         def end() -> Tensor:
@@ -219,13 +224,12 @@ class Group(dist.ProcessGroup):
 
         return self._run("allgather", data, end, opts)
 
-    @_no_autograd
+    @of_tensors
     def allgather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
         [parts], [source] = outputs, inputs
-        for part in parts:
-            same_size(part.numel(), source.numel(), "all_gather")
+        alike(parts, self._size, source.numel(), "all_gather")
         data = torch.empty((self._size, source.numel()), dtype=source.dtype)
         data[self._rank].copy_(source.reshape(-1))
 
@@ -236,7 +240,7 @@ class Group(dist.ProcessGroup):
 
         return self._run("allgather", data, end, opts)
 
-    @_no_autograd
+    @of_tensors
     def reduce_scatter_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Work:
         same_size(source.numel(), output.numel() * self._size, "reduce_scatter")
         opts = opts or dist.ReduceScatterOptions()
@@ -251,15 +255,16 @@ class Group(dist.ProcessGroup):
 
         return self._run("reduce_scatter", data, end, opts, items=name, op=op)
 
-    @_no_autograd
+    @of_tensors
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[list[Tensor]], opts: Any = None
     ) -> Work:
         [output], [parts] = outputs, inputs
+        alike(parts, self._size, output.numel(), "reduce_scatter")
         source = torch.cat([part.reshape(-1) for part in parts])
         return self.reduce_scatter_single(output, source, opts)
 
-    @_no_autograd
+    @of_tensors
     def all_to_all_single(
         self,
         output: Tensor,
@@ -268,9 +273,9 @@ class Group(dist.ProcessGroup):
         input_splits: Sequence[int] = (),
         opts: Any = None,
     ) -> Work:
+        wanted = self._items(output, output_splits)
+        sent = self._items(source, input_splits)
         if output_splits or input_splits:
-            wanted = self._items(output, output_splits)
-            sent = self._items(source, input_splits)
 
             def take(came: Tensor) -> Tensor:
                 output.copy_(came.view(output.shape))
@@ -278,18 +283,22 @@ class Group(dist.ProcessGroup):
 
             return self._uneven_move(source, sent, wanted, take, opts)
         same_size(output.numel(), source.numel(), "all_to_all")
-        data, sent = output.contiguous(), source.contiguous()
+        data, given = in_memory(output), in_memory(source)
+        if share_memory(data, given):
+            given = own_copy(given)
 
         def end() -> Tensor:
             copy_back(output, data)
             return output
 
-        return self._run("alltoall", data, end, opts, source=sent)
+        return self._run("alltoall", data, end, opts, source=given)
 
-    @_no_autograd
+    @of_tensors
     def alltoall(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work:
+        for tensors in (outputs, inputs):
+            one_each(tensors, self._size, "all_to_all")
         sent = torch.cat([tensor.reshape(-1) for tensor in inputs])
         wanted = [tensor.numel() for tensor in outputs]
 
@@ -327,18 +336,23 @@ class Group(dist.ProcessGroup):
 
     # ---- between two ranks ------------------------------------------------------------
 
-    @_no_autograd
+    @of_tensors
     def send(self, tensors: Sequence[Tensor], to: int, tag: int = 0) -> Work:
         [tensor] = tensors
-        data = tensor.contiguous()
-        return self._direction(self._rank, to).move(data, lambda: None, f"send to rank {to}")
+        data = in_memory(tensor)
+        return self._direction(self._rank, to).move(data, lambda: None, f"send to rank {to}", tag)
 
-    @_no_autograd
+    @of_tensors
     def recv(self, tensors: Sequence[Tensor], source: int, tag: int = 0) -> Work:
         [tensor] = tensors
-        data = tensor.contiguous()
-        what = f"receive from rank {source}"
-        return self._direction(source, self._rank).move(data, lambda: copy_back(tensor, data), what)
+        data = in_memory(tensor)
+        what, direction = f"receive from rank {source}", self._direction(source, self._rank)
+        return direction.move(data, lambda: copy_back(tensor, data), what, tag)
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work:
+        raise NotImplementedError(
+            "backend dp does not receive from any rank: name the source of recv() or irecv()"
+        )
 
     # ---- inside -----------------------------------------------------------------------
 
@@ -356,7 +370,6 @@ class Group(dist.ProcessGroup):
     ) -> Work:
         """Start a collective on contiguous data; end() makes the work's value of it."""
         self._refuse_left()
-        on_cpu(data)
         work = Work(f"rank {self._rank}: {collective} of {data.nbytes} bytes", self._limit(opts))
         if not data.nbytes:
             work.finish(end())
@@ -390,7 +403,8 @@ class Group(dist.ProcessGroup):
         """Items of each rank's part; splits: rows of it, unset: equal ones."""
         rows = tensor.shape[0] if tensor.dim() else 0
         counts = list(splits) or [rows // self._size] * self._size
-        if len(counts) != self._size or sum(counts) != rows or min(counts) < 0:
+        whole = tensor.dim() and sum(counts) == rows and min(counts) >= 0
+        if len(counts) != self._size or not whole:
             raise ValueError(
                 f"backend dp: all_to_all: a tensor of {rows} rows for {self._size} ranks cannot "
                 f"be split into {counts}"
@@ -406,8 +420,7 @@ class Group(dist.ProcessGroup):
         opts: Any,
     ) -> Work:
         self._refuse_left()
-        on_cpu(source)
-        return self._uneven.move(source.contiguous(), sent, wanted, self._limit(opts), end)
+        return self._uneven.move(in_memory(source), sent, wanted, self._limit(opts), end)
 
     def _refuse_left(self) -> None:
         if self._left:

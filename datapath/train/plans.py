@@ -151,10 +151,10 @@ class Plans:
         kept = self._borrowed((collective, size, item_bytes, root), plan)
         return self._started(kept, data, source, items, op)
 
-    def start_pair(self, size: int, data: int) -> Running:
+    def start_pair(self, size: int, data: int, tag: int) -> Running:
         """Of a communicator of two: `size` bytes from rank 0 to rank 1."""
         kept = self._borrowed(("pair", size), lambda: pair_plan(size))
-        return self._started(kept, data, 0, "int8", "sum")
+        return self._started(kept, data, 0, "int8", "sum", tag)
 
     def _borrowed(self, key: tuple[object, ...], plan: Callable[[], Plan]) -> _Kept:
         """The plan of a key, for one collective; those not used for longest are forgotten."""
@@ -173,10 +173,14 @@ class Plans:
         with self._lock:
             kept.borrowers -= 1
 
-    def _started(self, kept: _Kept, data: int, source: int, items: str, op: str) -> Running:
+    def _started(
+        self, kept: _Kept, data: int, source: int, items: str, op: str, tag: int = 0
+    ) -> Running:
         back = partial(self._given_back, kept)
         try:
-            started = self._communicator.start(kept.taken, data, source, items=items, op=op)
+            started = self._communicator.start(
+                kept.taken, data, source, items=items, op=op, tag=tag
+            )
         except BaseException:
             back()
             raise

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from datapath.train.work import Work, flat
+
+_Method = TypeVar("_Method", bound=Callable[..., Work])
 
 _NAMES = {
     torch.int8: "int8",
@@ -56,9 +62,37 @@ def average(total: Tensor, op: Any, ranks: int) -> None:
         total.div_(ranks, rounding_mode=rounding)
 
 
-def on_cpu(tensor: Tensor) -> None:
-    if tensor.device.type != "cpu" or tensor.is_sparse:
-        raise TypeError(f"backend dp moves dense tensors of the CPU, not of {tensor.device}")
+def of_tensors(method: _Method) -> _Method:
+    """For methods of the group: they refuse tensors that are elsewhere, or not dense.
+
+    As gloo: tensors may be parameters, or of inference mode, and autograd sees no copies.
+    """
+
+    @functools.wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Work:
+        for tensor in flat([args, list(kwargs.values())]):
+            _on_cpu(tensor)
+        with torch.inference_mode():
+            return method(*args, **kwargs)
+
+    return cast(_Method, checked)
+
+
+def _on_cpu(tensor: Tensor) -> None:
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        what = tensor.device if tensor.device.type != "cpu" else tensor.layout
+        raise TypeError(f"backend dp moves dense tensors of the CPU, and this one is {what}")
+
+
+def in_memory(tensor: Tensor) -> Tensor:
+    """Its values one after the other in memory: the tensor itself, or else a copy."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def share_memory(one: Tensor, other: Tensor) -> bool:
+    """Of two contiguous ones."""
+    at, there = one.data_ptr(), other.data_ptr()
+    return at < there + other.nbytes and there < at + one.nbytes
 
 
 def own_copy(tensor: Tensor) -> Tensor:
@@ -68,6 +102,19 @@ def own_copy(tensor: Tensor) -> Tensor:
 def same_size(one: int, other: int, what: str) -> None:
     if one != other:
         raise ValueError(f"backend dp: {what}: a tensor has {one} items where {other} are needed")
+
+
+def one_each(tensors: Sequence[Tensor], ranks: int, what: str) -> None:
+    """For each rank a tensor."""
+    if len(tensors) != ranks:
+        raise ValueError(f"backend dp: {what}: {len(tensors)} tensors in a list, for {ranks} ranks")
+
+
+def alike(tensors: Sequence[Tensor], ranks: int, items: int, what: str) -> None:
+    """For each rank a tensor of so many items."""
+    one_each(tensors, ranks, what)
+    for tensor in tensors:
+        same_size(tensor.numel(), items, what)
 
 
 def copy_back(tensor: Tensor, data: Tensor) -> None:

@@ -120,7 +120,7 @@ class Work(dist._Work):
     def result(self) -> list[Tensor]:
         """The tensors that the work has written, in one list; waits for its end, as wait()."""
         self.wait()
-        return _flat(self._value)
+        return flat(self._value)
 
     def _settle(self, future: torch.futures.Future[object]) -> None:
         if self._error is None:
@@ -135,7 +135,8 @@ class Work(dist._Work):
     def _too_late(self, limit: timedelta) -> dist.DistBackendError:
         return dist.DistBackendError(
             f"{self._what} has not ended after {limit.total_seconds():g} s; all peers are "
-            "alive, so a rank has not started it: do all ranks call the same collectives?"
+            "alive: either it is slow, or a rank has not started it; do all ranks call the same "
+            "collectives?"
         )
 
 
@@ -184,9 +185,10 @@ _limits = _Limits()
 os.register_at_fork(after_in_child=_limits.clear)
 
 
-def _flat(value: object) -> list[Tensor]:
+def flat(value: object) -> list[Tensor]:
+    """The tensors in lists and tuples."""
     if isinstance(value, list | tuple):
-        return [tensor for part in value for tensor in _flat(part)]
+        return [tensor for part in value for tensor in flat(part)]
     return [value] if isinstance(value, Tensor) else []
 
 

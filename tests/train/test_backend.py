@@ -345,6 +345,7 @@ def test_a_collective_that_nobody_joins_times_out_and_can_be_waited_for_again(
 ) -> None:
     told = run_job(2, "lonely.py", "late").output(0)
     assert "told: rank 0: allreduce of 4000 bytes has not ended after 1 s" in told
+    assert "either it is slow, or a rank has not started it" in told
     assert told.endswith("ended\n"), told
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """One rank: every collective of backend dp, compared with what it should give."""
 
+import contextlib
 import os
 from datetime import timedelta
 
@@ -103,6 +104,38 @@ with pytest.raises(dist.DistBackendError, match=r"rank \d sends 0 bytes to rank 
 with pytest.raises(ValueError, match=f"a tensor of 3 rows for {ranks} ranks"):
     dist.all_to_all_single(torch.empty(3), torch.empty(3), [1] * ranks, [7] * ranks)
 
+rows = torch.cat([own(rank) + 100 * r for r in range(ranks)])
+dist.all_to_all_single(rows, rows)
+equal(rows, torch.cat([own(r) + 100 * rank for r in range(ranks)]), "all_to_all_single in place")
+whole[1000 * rank : 1000 * (rank + 1)] = own(rank) + 5
+dist.all_gather_single(whole, whole[1000 * rank : 1000 * (rank + 1)])
+equal(whole, torch.cat([own(r) + 5 for r in range(ranks)]), "all_gather_single in place")
+dist.reduce_scatter_single(whole[:1000], whole)
+equal(whole[:1000], ranks * (own(rank) + 5), "reduce_scatter_single in place")
+
+# The values of a view may be others than those of its memory.
+for root, wanted_values in ((0, -own(5)), (1, own(7))):
+    # As the imaginary part of a conjugate is.
+    turned = torch._neg_view(own(5)) if rank == 0 else own(7)
+    assert turned.is_contiguous()
+    dist.broadcast(turned, root)
+    equal(turned, wanted_values, f"broadcast from {root}, negated memory at rank 0")
+
+for call in (
+    lambda: dist.all_gather([torch.empty(3)] * (ranks - 1), torch.empty(3)),
+    lambda: dist.reduce_scatter(torch.empty(3), [torch.empty(3)] * (ranks + 1)),
+    lambda: dist.all_to_all([torch.empty(3)] * (ranks - 1), [torch.empty(3)] * (ranks - 1)),
+):
+    with pytest.raises(ValueError, match=rf"\d tensors in a list, for {ranks} ranks"):
+        call()
+for shape in ((ranks + 1,), (ranks + 1, ranks), ()):
+    with pytest.raises(ValueError, match=f"rows for {ranks} ranks"):
+        dist.all_to_all_single(torch.empty(shape), torch.empty(shape))
+with pytest.raises(TypeError, match=r"dense tensors of the CPU, and this one is torch\.sparse_coo"):
+    dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (4,)))
+with pytest.raises(NotImplementedError, match="does not receive from any rank: name the source"):
+    dist.recv(torch.empty(1))
+
 
 def part_of(r: int) -> torch.nn.Parameter:
     return torch.nn.Parameter(own(r, 12).view(3, 4).t())  # not contiguous
@@ -191,6 +224,13 @@ dist.barrier()
 
 with pytest.raises(TypeError, match=r"does not reduce torch\.int16"):
     dist.all_reduce(torch.zeros(3, dtype=torch.int16))
+# Tags are the same at both ends; the sender may be done before it is told.
+if rank == 0:
+    with contextlib.suppress(dist.DistBackendError):
+        dist.send(own(0), 1, tag=1)
+elif rank == 1:
+    with pytest.raises(dist.DistBackendError, match=r"do all ranks start .* types, roots and tags"):
+        dist.recv(mine, 0, tag=2)
 world = dist.group.WORLD
 assert world is not None
 dist.destroy_process_group()
