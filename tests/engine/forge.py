@@ -7,7 +7,7 @@ import struct
 
 from datapath.native import ffi, lib
 from tests.clib import in_c
-from tests.engine.ladder import QP, Memory, Packet
+from tests.engine.ladder import QP, Memory, Packet, S
 
 
 def sealed(like: Packet, body: bytes) -> Packet:
@@ -45,10 +45,10 @@ def reth(memory: Memory, length: int, *, offset: int = 0, rkey: int | None = Non
     return struct.pack("!QII", (memory.addr + offset) % 2**64, key, length)
 
 
-def xdh(rq_seq: int = 0, offset: int = 0, *, segment: int = 0, ts_ns: int = 0) -> bytes:
+def xdh(rq_seq: int = 0, offset: int = 0, *, segment: int = 0, ts_ns: int = 2 * S) -> bytes:
     """The header of an extended request that carries no acknowledgement.
 
-    segment: of a READ, in the place of rq_seq.
+    segment: of a READ, in the place of rq_seq.  ts_ns: a World's clock begins at 1 s.
     """
     return struct.pack("!5I", ts_ns, rq_seq or segment, offset, 0, 0)
 

@@ -294,6 +294,12 @@ class Hostile(RuleBasedStateMachine):
         self.world.give(self.victim.host, packet)
         self.poll()
 
+    @property
+    def clock(self) -> int:
+        """What packets tell as the time: an older one might be of a connection before."""
+        assert self.world is not None
+        return self.world.now % 2**32
+
     def _memory(self, choice: int) -> tuple[int, int]:
         known = [self.open_memory, self.read_only, self.foreign, self.private]
         known += self.passing + [m for m, _ in self.finished[-3:]] + self.rooms[-3:]
@@ -327,7 +333,7 @@ class Hostile(RuleBasedStateMachine):
         assert self.world is not None
         first = (int(self.victim.attr.rq_psn) + ahead) % 2**24
         body = struct.pack("!QII", *self._memory(0), psns * MTU)
-        headers = forge.xdh(segment=MTU) + body if self.extended else body
+        headers = forge.xdh(segment=MTU, ts_ns=self.clock) + body if self.extended else body
         opcode = 0xCC if self.extended else 0x0C
         for i in range(reads):
             psn = (first + i * psns) % 2**24
@@ -340,13 +346,13 @@ class Hostile(RuleBasedStateMachine):
         mask = lib.dp_opcodes[opcode].mask
         va, rkey = self._memory(f["memory"])
         va, rkey = (va + f["shift"]) % 2**64, rkey ^ f["key"]
-        attr = self.victim.attr
+        attr, now = self.victim.attr, self.clock
         headers = b""
         if mask & lib.DP_HAS_XDH:
             turn = len(self.receives.completed) - self.restarted_at + f["rq_seq"]
             seq = f["segment"] if mask & lib.DP_IS_READ else turn
             carried = (int(attr.sq_psn) - 1 + f["rq_seq"]) % 2**24
-            headers += struct.pack("!5I", 0, seq % 2**32, f["offset"], carried << 8 | flags, 0)
+            headers += struct.pack("!5I", now, seq % 2**32, f["offset"], carried << 8 | flags, now)
             records = flags >> 4
             headers += bytes([min(records, 8)]) + bytes(3 + 16 * records) if records else b""
         if mask & lib.DP_HAS_FETH:
@@ -369,7 +375,7 @@ class Hostile(RuleBasedStateMachine):
             head = struct.pack("!I", size) if mask & lib.DP_IS_SEND else b""
             head = head or struct.pack("!QII", va, rkey, size)
             body = (head + body + bytes(-payload % 4)) * reach
-            headers = forge.xdh(turn % 2**32, f["offset"] or reach)
+            headers = forge.xdh(turn % 2**32, f["offset"] or reach, ts_ns=now)
         where = (int(attr.rq_psn) + f["psn"]) % 2**24
         before = self.victim.state
         self.give(forge.packet(self.peer, opcode, where, headers, body, ack=bool(f["ack"])))
@@ -384,16 +390,16 @@ class Hostile(RuleBasedStateMachine):
     def answer(self, f: Fields, words: list[int], trimmed: list[int]) -> None:
         opcode = f["opcode"]
         mask = lib.dp_opcodes[opcode].mask
-        oldest = int(self.victim.attr.sq_psn)
+        oldest, now = int(self.victim.attr.sq_psn), self.clock
         headers = b""
         if mask & lib.DP_HAS_XDH:
-            headers += struct.pack("!5I", 0, 0, 0, 0, 0)
+            headers += struct.pack("!5I", now, 0, 0, 0, 0)
         if mask & lib.DP_HAS_AETH:
             headers += forge.aeth(f["syndrome"], 1)
         if mask & lib.DP_HAS_XAH:
             start = (oldest + f["base"]) % 2**24 & ~31
             more = len(trimmed) << 24
-            headers += struct.pack("!6I", 0, 0, 7, 3, start << 8 | len(words), more)
+            headers += struct.pack("!6I", now, 0, 7, 3, start << 8 | len(words), more)
             headers += struct.pack(f"!{len(words)}I", *words)
             headers += struct.pack(f"!{len(trimmed)}I", *((oldest + t) % 2**24 for t in trimmed))
         if mask & lib.DP_HAS_ATOMIC_ACK_ETH:
@@ -413,7 +419,9 @@ class Hostile(RuleBasedStateMachine):
     def offer(
         self, opcode: int, window: int, features: int, segment: int, payload: int, clock: int
     ) -> None:
-        hello = struct.pack("!IIIHHI", 4 << 24 | window, features, self.peer.qpn, segment, 0, clock)
+        hello = struct.pack(
+            "!IIIHHI", lib.DP_EXT_VERSION << 24 | window, features, self.peer.qpn, segment, 0, clock
+        )
         body = {0xE0: hello, 0xE1: hello, 0x81: bytes(16)}.get(opcode, b"")
         filling = bytes(payload) if not body else b""
         self.give(forge.packet(self.peer, opcode, 0, body, filling, ack=False))

@@ -47,13 +47,13 @@ def test_a_probe_and_its_reply(long: World) -> None:
     long.advance(US)
     for hello in a.host.send_all():
         long.give(b.host, hello)
-    reply, probe = b.host.send_all()
-    assert (reply.name, probe.name) == ("HELLO_REPLY", "PROBE")
+    reply, hello, probe = b.host.send_all()
+    assert (reply.name, hello.name, probe.name) == ("HELLO_REPLY", "HELLO", "PROBE")
     assert len(probe.data) == HEADERS + SEGMENT
     assert not any(probe.payload)
     long.give(b.host, reply._replace(src=b.host.addr))  # from the wrong side: dropped
-    long.give(a.host, probe)
-    long.give(a.host, reply)
+    for packet in (probe, reply, hello):
+        long.give(a.host, packet)
     said = {p.name: p for p in a.host.send_all()}
     assert len(said["PROBE_REPLY"].data) == len(probe.data)
     long.give(b.host, said["PROBE_REPLY"])

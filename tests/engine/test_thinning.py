@@ -118,7 +118,7 @@ def test_one_late_acknowledgement_is_no_queue() -> None:
 
 def asking(sender: QP, psn: int, thin: int, *, ack: bool = False) -> Packet:
     """A SEND of four bytes, the PSN-th of the QP, whose sender wants few acknowledgements."""
-    xdh = struct.pack("!5I", 0, psn - 100, 0, thin << 1, 0)
+    xdh = struct.pack("!5I", 2 * S, psn - 100, 0, thin << 1, 0)
     return forge.packet(sender, 0xC4, psn, xdh, b"four", ack=ack)
 
 

@@ -8,8 +8,8 @@
  * rest is a program of small steps; each begins with a byte that names the step,
  * the engine and the context it is for (enum step).  Forged packets get the right
  * addresses, QPN and ICRC, a PSN near the expected one and, if the step says
- * so, a valid key or Q_Key, since no mutation would ever guess them.  Every packet lies
- * in a heap buffer of just its size.
+ * so, a valid key or Q_Key and the right time, since no mutation would ever guess them.  Every packet
+ * lies in a heap buffer of just its size.
  *
  * Checked beside what the sanitizers see: all invariants of both engines after
  * each step, guards around registered memory, and that everything can be taken
@@ -44,7 +44,7 @@ enum setting {
 enum step {
 	STEP_RAW,      /* n, n bytes: a packet as it is */
 	STEP_FORGED,   /* n, n bytes: opcode, BTH flags, PSN distance, AckReq, headers, payload */
-	STEP_KEYED,    /* the same; a key and an address in our memory are put in */
+	STEP_KEYED,    /* the same; a key, an address in our memory and the time are put in */
 	STEP_LONG,     /* the same as KEYED, with a whole MTU of payload behind */
 	STEP_EXCHANGE, /* bits: the engine's packets reach the other but those whose bit is set */
 	STEP_TIME,     /* n: 2^n ns pass */
@@ -277,6 +277,17 @@ static void put_key(uint8_t *packet, uint32_t len, const struct context *to)
 	dp_put32(packet + at + 8, window ? dp_mr_key(to->window) : to->key);
 }
 
+/* A time that is not of a connection before, where the opcode has one. */
+static void put_time(uint8_t *packet, uint64_t now)
+{
+	uint32_t mask = dp_opcodes[packet[0]].mask;
+
+	if (mask & DP_HAS_XDH)
+		dp_put32(packet + DP_BTH_LEN, (uint32_t)now);
+	if (mask & DP_HAS_XAH)
+		dp_put32(packet + DP_BTH_LEN + DP_AETH_LEN, (uint32_t)now);
+}
+
 static uint32_t near_psn(const struct context *to, uint8_t opcode, int distance)
 {
 	struct dp_qp_attr attr;
@@ -317,8 +328,10 @@ static void forged(struct input *in, struct end *end, struct context *to, unsign
 	qp = !(dp_opcodes[opcode].mask & DP_HAS_DETH) == !(flags & 16) ? to->qp : to->datagrams;
 	dp_bth_set(packet, opcode, flags >> 7, pad, dp_qp_qpn(qp), ack & 1,
 		   near_psn(to, opcode, distance));
-	if ((step & STEP_MASK) != STEP_FORGED)
+	if ((step & STEP_MASK) != STEP_FORGED) {
 		put_key(packet, len, to);
+		put_time(packet, now);
+	}
 	p.len = len;
 	dp_icrc_append(&p);
 	give(end, packet, p.len, step & STEP_SPLIT ? dp_opcodes[opcode].hdr_len + 1 : FRAME,

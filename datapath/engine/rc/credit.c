@@ -328,7 +328,7 @@ void dp_credit_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		granted_rx(rc, &g, now);
 	} else if (p->credit) {
 		credit_rx(rc, dp_get32(p->credit), now);
-	} else if (rc->grants && rc->peer_extended) {
+	} else if (rc->grants && rc->hello_done) {
 		dp_demand_get(p->demand, &d);
 		rc->incoming = dp_granting_demand(&rc->qp, rc->incoming, &d, now);
 	}

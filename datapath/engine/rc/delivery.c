@@ -7,11 +7,10 @@
 #include "engine/rc/loss.h"
 #include "engine/rc/paths.h"
 #include "engine/rc/requester.h"
+#include "engine/rc/stray.h"
 
 /* A READ may wait at the peer behind others, for any time. */
 #define ANY_TIME UINT32_MAX
-/* Echoes may lie so far ahead, by clocks that differ; far less than their 2^32 ns. */
-#define ECHO_AHEAD_NS 10000000u
 /* An echo has 32 bits.  If the RTT is longer than this, they do not tell which copy of a packet is
  * answered: the first one is sent again after two RTTs, and may be answered later still. */
 #define UNSURE_RTT_NS (1u << 30)
@@ -45,7 +44,7 @@ struct delivery {
  * peer held it by its own clock. */
 static uint64_t full_echo(uint32_t echo_ns, uint64_t near_ns, uint64_t now)
 {
-	uint64_t latest = now + ECHO_AHEAD_NS;
+	uint64_t latest = now + DP_ECHO_AHEAD_NS;
 	uint64_t echo = latest - (uint32_t)((uint32_t)latest - echo_ns), back;
 
 	if (echo <= latest && echo > near_ns) {
@@ -438,7 +437,8 @@ void dp_ext_carried_ack(struct dp_rc *rc, const struct dp_parsed *p, const struc
 	uint32_t upto = dp_psn_add(xdh->ack_psn, 1), hold;
 	struct delivery d = { .echoed = true };
 
-	if (!rc->req.block || dp_psn_diff(upto, rc->req.snd_nxt) > 0)
+	if (!rc->req.block || dp_psn_diff(upto, rc->req.snd_nxt) > 0 ||
+	    dp_is_stray_echo(rc, xdh->ack_ts_ns, now))
 		return;
 	d.near_ns = expected_ns(rc, 0, now);
 	d.echo_ns = full_echo(xdh->ack_ts_ns, d.near_ns, now);

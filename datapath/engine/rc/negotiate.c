@@ -7,6 +7,7 @@
 #include "engine/rc/credit.h"
 #include "engine/rc/packets.h"
 #include "engine/rc/probed.h"
+#include "engine/rc/stray.h"
 
 #define HELLO_FIRST_NS 500000ull
 #define HELLO_LONGEST_NS 250000000ull
@@ -14,6 +15,9 @@
 #define HELLO_WORK_NS 20000ull
 /* QPs that connect within this time count as many at once. */
 #define CONNECTS_NS 1000000000ull
+/* A reply tells what a HELLO does, except when the peer's connection began (stray.h).  After so many
+ * HELLOs without one of the peer it is enough. */
+#define TRIES_FOR_HELLO 4
 /* HELLOs by which the ends of a QP look for source ports, at most. */
 #define SPORT_TRIES 64
 /* A longer RTT than this is an error of measurement. */
@@ -93,7 +97,7 @@ static void end_probe(struct dp_rc *rc, bool carried)
 	if (!carried)
 		rc->telemetry = false;
 	else if (segment > rc->qp.attr.path_mtu)
-		rc->segment = segment;
+		rc->segment = (uint16_t)segment;
 	rc->probing = false;
 	rc->hello_ns = 0;
 }
@@ -106,14 +110,14 @@ static void note_rtt(struct dp_rc *rc, uint64_t rtt_ns)
 		rc->hello_rtt_ns = (uint32_t)rtt_ns;
 }
 
-/* The first HELLO of the peer. */
+/* The first HELLO of the peer, or a reply in its place. */
 static void accept_hello(struct dp_rc *rc, const struct dp_hello *hello, uint64_t now)
 {
 	/* The requester changes its mode only after this, so nothing of the extended window is in
 	 * flight yet. */
 	while (rc->window > hello->window_psns)
 		rc->window >>= 1;
-	rc->hello_done = rc->peer_extended = true;
+	rc->hello_done = true;
 	rc->peer_paths = hello->features & DP_FEATURE_PATHS;
 	rc->telemetry = hello->features & features_of(rc) & DP_FEATURE_TELEMETRY;
 	if (hello->features & DP_FEATURE_GRANTS)
@@ -140,7 +144,11 @@ static void choose_sport(struct dp_rc *rc, const struct dp_hello *hello, const s
 	rc->handed_on = p->handed_on;
 	if (hello->handed_on)
 		dp_qp_next_sport(&rc->qp);
-	if (p->opcode == DP_OP_HELLO_REPLY && (p->handed_on || hello->handed_on))
+	if (p->opcode != DP_OP_HELLO_REPLY)
+		return;
+	if (rc->hello_extra)
+		rc->hello_extra = false;
+	else if (p->handed_on || hello->handed_on)
 		ask_again(rc);
 }
 
@@ -153,6 +161,11 @@ void dp_negotiate_handed_on(struct dp_rc *rc)
 	ask_again(rc);
 }
 
+static uint32_t tried(const struct dp_rc *rc)
+{
+	return DP_HELLO_TRIES - rc->hello_tries;
+}
+
 static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
 	struct dp_hello hello;
@@ -161,17 +174,25 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	if (hello.version != DP_EXT_VERSION || hello.qpn != rc->qp.attr.dest_qpn ||
 	    hello.window_psns < DP_WINDOW_MIN)
 		return;
+	if (p->opcode == DP_OP_HELLO_REPLY && dp_is_stray_echo(rc, hello.ts_ns, now))
+		return;
 	choose_sport(rc, &hello, p);
 	if (p->opcode == DP_OP_HELLO) {
 		rc->hello_reply = true;
 		rc->hello_ts = hello.ts_ns;
+		dp_stray_hello(rc, hello.ts_ns);
+		if (!rc->hello_heard) { /* the peer may not have been there for the others */
+			rc->hello_extra = true;
+			ask_again(rc);
+		}
 	} else {
+		rc->hello_heard = true;
 		note_rtt(rc, (uint32_t)now - hello.ts_ns);
 		if (rc->sender)
 			rc->sender->heard_ns = now;
 	}
 	dp_qp_wake(&rc->qp);
-	if (!rc->hello_done)
+	if (!rc->hello_done && (p->opcode == DP_OP_HELLO || tried(rc) > TRIES_FOR_HELLO))
 		accept_hello(rc, &hello, now);
 }
 
@@ -188,9 +209,8 @@ void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t rtt_ns, ui
 	dp_qp_wake(qp);
 }
 
-void dp_peer_is_extended(struct dp_rc *rc, uint64_t now)
+void dp_negotiate_again(struct dp_rc *rc, uint64_t now)
 {
-	rc->peer_extended = true;
 	if (rc->hello_done || rc->hello_ns)
 		return;
 	rc->hello_tries = DP_HELLO_TRIES;
@@ -220,21 +240,27 @@ static void probe_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 	dp_qp_wake(&rc->qp);
 }
 
+/* That the peer's last one was handed on is told once: each time the peer tries another source
+ * port. */
+static void say_hello(struct dp_rc *rc, uint8_t opcode, uint32_t ts_ns, struct dp_packet *pkt)
+{
+	struct dp_hello hello = hello_of(rc, ts_ns);
+
+	rc->handed_on = false;
+	dp_build_hello(rc, opcode, &hello, pkt);
+}
+
 /* What the peer waits for. */
 static int owed_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
-	struct dp_hello hello;
-
 	if (rc->hello_reply) {
 		rc->hello_reply = false;
-		hello = hello_of(rc, rc->hello_ts);
-		dp_build_hello(rc, DP_OP_HELLO_REPLY, &hello, pkt);
+		say_hello(rc, DP_OP_HELLO_REPLY, rc->hello_ts, pkt);
 		return 1;
 	}
 	if (rc->hello_again) {
 		rc->hello_again = false;
-		hello = hello_of(rc, (uint32_t)now);
-		dp_build_hello(rc, DP_OP_HELLO, &hello, pkt);
+		say_hello(rc, DP_OP_HELLO, (uint32_t)now, pkt);
 		return 1;
 	}
 	if (!rc->probe_reply)
@@ -266,14 +292,12 @@ static uint64_t first_wait_ns(const struct dp_rc *rc)
 
 static int hello_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
-	struct dp_hello hello = hello_of(rc, (uint32_t)now);
-
 	if (!rc->hello_tries) { /* no answer to any of the tries */
 		rc->hello_ns = 0;
 		return 0;
 	}
 	note_try(rc, DP_HELLO_TRIES, first_wait_ns(rc), now);
-	dp_build_hello(rc, DP_OP_HELLO, &hello, pkt);
+	say_hello(rc, DP_OP_HELLO, (uint32_t)now, pkt);
 	return 1;
 }
 

@@ -8,9 +8,9 @@
 
 /* The QP connects: it may offer extended mode from now on. */
 void dp_negotiate_start(struct dp_rc *, uint64_t now);
-/* An extended request came within the window: answer in extended form.  The requester still waits
- * for the peer's HELLO, which tells the window.  If it has given up, it asks again. */
-void dp_peer_is_extended(struct dp_rc *, uint64_t now);
+/* An extended request came: the peer has extended mode.  If this end does not know its HELLO and has
+ * given up, it asks again. */
+void dp_negotiate_again(struct dp_rc *, uint64_t now);
 /* Sends one HELLO now, whose reply tells that the peer and the path live. */
 void dp_hello_once(struct dp_rc *, uint64_t now);
 /* Handles a HELLO, a PROBE, or a reply to one. */

@@ -286,10 +286,10 @@ void dp_build_ack(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 	uint8_t *at;
 
 	/* rxe mistakes a standard ACK with the PSN of a READ or atomic for its answer. */
-	psn = nak ? r->nak_psn : rc->peer_extended ? dp_psn_add(r->epsn, DP_PSN_MASK) : r->newest;
-	dp_build_start(rc, pkt, DP_OP_ACK | (rc->peer_extended ? DP_OP_EXT : 0), 0, 0, 0, psn);
+	psn = nak ? r->nak_psn : rc->hello_done ? dp_psn_add(r->epsn, DP_PSN_MASK) : r->newest;
+	dp_build_start(rc, pkt, DP_OP_ACK | (rc->hello_done ? DP_OP_EXT : 0), 0, 0, 0, psn);
 	dp_aeth_set(dp_packet_push(pkt, DP_AETH_LEN), r->syndrome, r->msn);
-	if (rc->peer_extended) {
+	if (rc->hello_done) {
 		at = dp_packet_push(pkt, DP_XAH_LEN);
 		xah = (struct dp_xah){
 			.ts_echo_ns = r->ts_ns,

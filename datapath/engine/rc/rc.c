@@ -9,6 +9,7 @@
 #include "engine/rc/negotiate.h"
 #include "engine/rc/requester.h"
 #include "engine/rc/responder.h"
+#include "engine/rc/stray.h"
 
 #define CONNECT                                                                                    \
 	(DP_QP_AV | DP_QP_PATH_MTU | DP_QP_DEST_QPN | DP_QP_RQ_PSN | DP_QP_MAX_DEST_RD_ATOMIC |    \
@@ -134,8 +135,10 @@ static int rc_modify(struct dp_qp *qp, uint32_t from, uint32_t to, uint64_t now)
 	if (from == DP_QPS_INIT && to == DP_QPS_RTR) {
 		dp_responder_start(rc);
 		dp_grants_open(rc);
-		rc->segment = rc->req.segment = qp->attr.path_mtu;
+		rc->segment = (uint16_t)qp->attr.path_mtu;
+		rc->req.segment = rc->segment;
 		rc->window = qp->engine->cfg.window_psns;
+		dp_stray_start(rc, now);
 		dp_negotiate_start(rc, now);
 	} else if (from == DP_QPS_RTR && to == DP_QPS_RTS) {
 		dp_requester_start(rc, now);
@@ -248,7 +251,10 @@ static void extended_rx(struct dp_rc *rc, const struct dp_packet *pkt, const str
 {
 	struct dp_unbundling u;
 
-	if (!(p->mask & DP_IS_BUNDLE)) {
+	dp_negotiate_again(rc, now);
+	if (dp_is_stray_request(rc, p, now)) {
+		rc->qp.stats.duplicates++;
+	} else if (!(p->mask & DP_IS_BUNDLE)) {
 		message_rx(rc, pkt, p, now);
 	} else if (!dp_unbundle(&u, p)) {
 		rc->qp.engine->stats.drop_malformed++;
@@ -294,7 +300,7 @@ static void dispatch(struct dp_rc *rc, const struct dp_packet *pkt, const struct
  * again. */
 static int trimmed_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 {
-	if (!rc->peer_extended || rc->qp.state == DP_QPS_ERR)
+	if (!rc->hello_done || rc->qp.state == DP_QPS_ERR)
 		return -EPROTO;
 	rc->qp.stats.trimmed++;
 	if (p->mask & DP_IS_REQUEST) {

@@ -4,6 +4,7 @@
  *
  *   rc.c                      the type's row: states, packets in and out, deadlines
  *   negotiate.c               HELLO and PROBE: extended mode, segment
+ *   stray.c                   packets of a connection before
  *   probed.c                  what PROBEs have shown of the paths to the peers
  *   packets.c                 packets out of work requests
  *   requester.c               what a QP sends next, and its acknowledgement, both modes
@@ -147,27 +148,33 @@ struct dp_responder {
 
 struct dp_rc {
 	struct dp_qp qp;
-	bool comm_est;
-	/* extended mode: agreed with the peer; used by the requester */
-	bool peer_extended, extended;
-	bool telemetry;	  /* agreed: some requests have room for telemetry */
-	bool peer_paths;  /* the packets of the peer take several paths */
-	bool hello_done;  /* the peer's HELLO has arrived */
-	bool hello_reply; /* a reply to the peer's HELLO is owed */
-	bool grants;	  /* this end gives grants to the peer */
-	bool probing;	  /* for `probe` bytes; hello_tries and hello_ns are the probe's */
-	uint8_t hello_tries;
-	bool handed_on : 1;	 /* the peer's newest HELLO or reply had been handed on */
-	bool hello_again : 1;	 /* a HELLO is owed, by which the ends find better source ports */
+	bool comm_est : 1;
+	/* extended mode: agreed with the peer, and used by the requester */
+	bool extended : 1;
+	bool hello_done : 1;  /* a HELLO of the peer, or a reply, has arrived */
+	bool telemetry : 1;   /* agreed: some requests have room for telemetry */
+	bool peer_paths : 1;  /* the packets of the peer take several paths */
+	bool hello_reply : 1; /* a reply to the peer's HELLO is owed */
+	bool hello_heard : 1; /* the peer has replied to a HELLO of this connection */
+	bool hello_again : 1; /* a HELLO is owed, beside those that are tried */
+	bool hello_extra : 1; /* the next reply does not go on with the search for source ports */
+	bool grants : 1;      /* this end gives grants to the peer */
+	bool probing : 1;     /* for `probe` bytes; hello_tries and hello_ns are the probe's */
+	bool handed_on : 1;   /* the peer's newest HELLO or reply was handed on: still to be told */
+	bool young : 1;	      /* packets of a connection before may still come */
+	bool peer_dated : 1;  /* peer_began is known */
 	uint8_t n_handed_on : 5; /* packets without HELLO, modulo 32 */
-	uint8_t sport_tries;	 /* such HELLOs sent */
+	uint8_t hello_tries;
+	uint8_t sport_tries; /* HELLOs sent to find better source ports */
+	uint16_t segment;    /* most payload of a packet: the path MTU, or more after a PROBE */
 	uint16_t probe,
 		probe_reply;   /* bytes to be probed; bytes of the reply that is owed to the peer */
+	uint32_t began;	       /* time of RTR, in units of 1024 ns */
 	uint64_t hello_ns;     /* of the next try; 0: none */
 	uint32_t hello_rtt_ns; /* 0: not known */
 	uint32_t hello_ts;     /* to be echoed in the reply that is owed */
 	uint32_t window;       /* in PSNs: the smaller one of both ends */
-	uint32_t segment;      /* most payload of a packet: the path MTU, or more after a PROBE */
+	uint32_t peer_began;   /* ts_ns of the peer's HELLO */
 	struct dp_requester req;
 	struct dp_responder resp;
 	struct dp_sender *sender;    /* NULL: nothing was sent yet */

@@ -6,6 +6,7 @@
 #include "engine/rc/requester.h"
 #include "engine/rc/credit.h"
 #include "engine/rc/scoreboard.h"
+#include "engine/rc/stray.h"
 
 void dp_requester_start(struct dp_rc *rc, uint64_t now)
 {
@@ -158,6 +159,10 @@ void dp_requester_rx(struct dp_rc *rc, const struct dp_parsed *p, bool marked, u
 		rc->qp.stats.acks_rx++;
 	if (!rc->flow)
 		return; /* nothing was sent, so the packet answers nothing */
+	if (dp_is_stray_answer(rc, p, now)) {
+		rc->qp.stats.duplicates++;
+		return;
+	}
 	if (rc->extended) {
 		if (!dp_op_is_ext(p->opcode))
 			return; /* late: the peer sent it before the change of mode */

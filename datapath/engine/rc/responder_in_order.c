@@ -377,7 +377,7 @@ static bool answers_first(const struct dp_rc *rc)
 {
 	const struct dp_answers *q = rc->resp.answers;
 
-	if (!rc->peer_extended || rc->qp.refusing)
+	if (!rc->hello_done || rc->qp.refusing)
 		return true;
 	return q && q->head != q->tail && !q->ring[q->head % DP_READ_QUEUE].extended;
 }

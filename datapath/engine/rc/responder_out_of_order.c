@@ -10,7 +10,6 @@
  * must be reported in order.  They are dropped and come again.
  */
 #include "engine/rc/answers.h"
-#include "engine/rc/negotiate.h"
 #include "engine/rc/packets.h"
 #include "engine/rc/placing.h"
 #include "engine/rc/received.h"
@@ -375,8 +374,6 @@ void dp_reorder_rx(struct dp_rc *rc, const struct dp_packet *pkt, const struct d
 	if (!n_psn || n_psn > window || ahead + (int32_t)n_psn > (int32_t)window ||
 	    ahead < -(int32_t)window)
 		return;
-	if (ahead + (int32_t)n_psn > 0)
-		dp_peer_is_extended(rc, now);
 	dp_xdh_get(p->xdh, &xdh);
 	if (xdh.ack)
 		dp_ext_carried_ack(rc, p, &xdh, now);
