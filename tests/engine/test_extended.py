@@ -122,6 +122,20 @@ def test_what_was_under_way_ends_in_standard_mode(ext: World) -> None:
     assert a.poll() == [ok("RDMA_WRITE")]
 
 
+@pytest.mark.parametrize("fence", [False, True])
+def test_a_long_read_goes_on_in_extended_mode(ext: World, fence: bool) -> None:
+    a, b = ext.pair(mtu=256, rd_atomic=1)
+    source = b.host.memory(pattern(100 * 256))
+    into = a.read(100 * 256, source, fence=fence)
+    names = {p.name for p in a.host.send_all()}
+    assert names == {"READ_REQUEST"}
+    assert ext.run(limit_ns=1 * S)
+    assert a.extended
+    assert any(p.name == "EXT_READ_REQUEST" for _, _, p in ext.log)
+    assert a.poll() == [ok("RDMA_READ")]
+    assert bytes(into) == bytes(source)
+
+
 # ---- order ---------------------------------------------------------------------------
 
 

@@ -237,6 +237,27 @@ def test_a_gap_in_read_responses_is_asked_for_again_from_there(world: World) -> 
     assert bytes(into) == bytes(source)
 
 
+def test_a_gap_in_a_long_read_is_asked_for_again_to_the_end_of_the_request(world: World) -> None:
+    """And not further: the peer answers no request that it knows in part only."""
+    a, b = world.pair(mtu=256)
+    source = b.host.memory(pattern(200 * 256))
+    into = a.read(200 * 256, source)
+    world.says(a, "READ_REQUEST 100")
+    for i, answer in enumerate(b.host.send_all()):
+        if i != 50:
+            world.give(a.host, answer)
+    if not (again := a.host.send_all()):
+        world.expire(a)
+        again = a.host.send_all()
+    (request,) = again
+    assert (request.name, request.psn) == ("READ_REQUEST", 150)
+    assert int.from_bytes(request.data[24:28], "big") == (128 - 50) * 256
+    world.give(b.host, request)
+    world.settle()
+    assert a.poll() == [ok("RDMA_READ")]
+    assert bytes(into) == bytes(source)
+
+
 @pytest.mark.parametrize("as_middle", [False, True])
 def test_a_partial_replay_may_begin_with_first_or_middle(world: World, as_middle: bool) -> None:
     """rxe answers a partial replay with MIDDLE/LAST, others with FIRST."""

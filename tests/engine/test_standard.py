@@ -206,6 +206,34 @@ def test_outstanding_reads_are_limited(world: World) -> None:
     assert a.poll() == [ok("RDMA_READ")] * 3
 
 
+def test_a_long_read_is_asked_for_a_window_at_a_time(world: World) -> None:
+    """Each time by a request that stands for itself, and counts as one until it is answered."""
+    a, b = world.pair(mtu=256, rd_atomic=1)
+    size = 300 * 256 - 10
+    source = b.host.memory(pattern(size))
+    into = a.read(size, source)
+    a.write(b"after", b.host.memory(8))
+    offset = 0
+    for psn, psns in ((100, 128), (228, 128), (356, 44)):
+        request, *behind = a.host.send_all()
+        length = min(psns * 256, size - offset)
+        asked = struct.unpack("!QII", request.data[12:28])
+        assert (request.name, request.psn) == ("READ_REQUEST", psn)
+        assert asked == (source.addr + offset, source.key, length)
+        assert [p.name for p in behind] == (["WRITE_ONLY"] if psns == 44 else [])
+        for packet in (request, *behind):
+            world.give(b.host, packet)
+        answers = b.host.send_all()
+        assert [p.psn for p in answers[:psns]] == list(range(psn, psn + psns))
+        for answer in answers[:-1]:
+            world.give(a.host, answer)
+            world.silent(a)
+        world.give(a.host, answers[-1])
+        offset += length
+    assert a.poll() == [ok("RDMA_READ"), ok("RDMA_WRITE")]
+    assert bytes(into) == bytes(source)
+
+
 # ---- atomics ----------------------------------------------------------------
 
 

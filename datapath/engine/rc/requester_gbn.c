@@ -63,6 +63,9 @@ static bool may_send(struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes
 			return false;
 		if (r->snd_nxt == wqe->first_psn && !dp_may_start(rc, wqe))
 			return false;
+		/* One request of a READ is under way: the peer counts each for max_rd_atomic. */
+		if (wqe->started && r->snd_nxt != r->snd_una)
+			return false;
 		if (dp_psn_diff(r->snd_nxt, r->snd_una) >= window(rc))
 			return false;
 	}
@@ -97,6 +100,18 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	wqe->resent += again;
 }
 
+/* PSNs that one request for the answers of a READ from snd_nxt on asks for: as many as the window has,
+ * or those of the request that is made again. */
+static uint32_t asked_for(const struct dp_rc *rc, const struct dp_swqe *wqe)
+{
+	const struct dp_requester *r = &rc->req;
+	uint32_t left = wqe->n_psn - (uint32_t)dp_psn_diff(r->snd_nxt, wqe->first_psn);
+	uint32_t most = (uint32_t)(r->snd_nxt == r->snd_max ? window(rc) :
+							      dp_psn_diff(r->snd_max, r->snd_nxt));
+
+	return left < most ? left : most;
+}
+
 int dp_std_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 {
 	struct dp_requester *r = &rc->req;
@@ -108,7 +123,7 @@ int dp_std_tx(struct dp_rc *rc, struct dp_packet *pkt, uint64_t now)
 		return 0;
 	wqe = dp_sq(&rc->qp, rc->qp.sq_tx);
 	if (wqe->opcode == DP_WR_RDMA_READ)
-		n = wqe->n_psn - (uint32_t)dp_psn_diff(r->snd_nxt, wqe->first_psn);
+		n = asked_for(rc, wqe);
 	if (!may_send(rc, wqe, n * rc->qp.attr.path_mtu, now))
 		return 0;
 	ack_req = wants_ack(rc, wqe, r->snd_nxt);
