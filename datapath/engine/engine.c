@@ -56,6 +56,7 @@ int dp_engine_create(const struct dp_engine_config *c, struct dp_engine **out)
 		e->cfg.min_rto_ns = 4000000;
 	e->rng = c->seed;
 	e->heard_ns = DP_NEVER;
+	e->caution = DP_CAUTION_FIRST;
 	e->qpn_next = (uint32_t)dp_random(e) & 0xffff;
 	dp_store_init(e->own, e->cfg.window_psns, false);
 	e->store = c->store ? c->store : e->own;

@@ -57,6 +57,10 @@ struct dp_event_node {
 	uint8_t source;	  /* enum dp_event_source: the kind of object that raised them */
 };
 
+/* Values of dp_caution(): of a QP that knows nothing, of one that knows that its path loses packets,
+ * and the highest. */
+enum { DP_CAUTION_LOSS = 1, DP_CAUTION_FIRST = 2, DP_CAUTION_MOST = 6 };
+
 struct dp_engine {
 	struct dp_engine_config cfg;
 	uint64_t rng;
@@ -85,6 +89,7 @@ struct dp_engine {
 		uint64_t since_ns;
 		uint32_t n, n_before; /* since then; in the second before that */
 	} connects;
+	uint8_t caution;		 /* of QPs that have learnt nothing by themselves */
 	struct dp_probed_path *probed;	 /* by peer; NULL: no QP has sent a PROBE */
 	struct dp_granting *granting;	 /* NULL: no QP gives grants */
 	struct dp_cc_flow constant_flow; /* see dp_qp_flow() */

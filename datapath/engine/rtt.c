@@ -27,6 +27,9 @@ void dp_rtt_sample(struct dp_rtt *r, uint64_t rtt_ns, uint64_t host_ns, uint64_t
 		r->host_ns = (7 * r->host_ns + host_ns) / 8;
 		r->late_ns = (63 * r->late_ns + late_ns) / 64;
 	}
+	r->peak_ns -= r->peak_ns / 64;
+	if (rtt_ns > r->peak_ns)
+		r->peak_ns = rtt_ns;
 	if (!r->min_rtt_ns || rtt_ns <= r->min_rtt_ns ||
 	    now - r->min_rtt_at_ns > MIN_RTT_WINDOW_NS) {
 		r->min_rtt_ns = rtt_ns;

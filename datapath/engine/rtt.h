@@ -11,6 +11,7 @@ struct dp_rtt {
 	uint64_t late_ns;	      /* its part in which they are late, smoothed for longer */
 	uint64_t rttvar_ns;	      /* variation of network and hosts together */
 	uint64_t min_rtt_at_ns;
+	uint64_t peak_ns; /* longest sample of late: falls by a 64th with each that is shorter */
 	uint64_t held_ns; /* longest time that the peer recently held a READ; 0: none yet */
 	uint64_t held_at_ns;
 };

@@ -922,6 +922,15 @@ class Link:
                 each()
 
 
+def lose_probably(world: World, a: QP, latency_ns: int) -> None:
+    """Single messages of `a` are lost until it takes losses for likely, and copies for worth it."""
+    target = a.peer.host.memory(1)
+    for _ in range(2):
+        a.write(b"x", target)
+        a.host.send_all()
+        assert world.run(Channel(latency_ns))
+
+
 def pattern(length: int, seed: int = 0) -> bytes:
     """Bytes in which any misplaced piece shows."""
     return random.Random(seed).randbytes(length)

@@ -13,6 +13,7 @@ from tests.engine.algorithms import constant_cc
 from tests.engine.conftest import MakeWorld
 from tests.engine.ladder import (
     MS,
+    QP,
     US,
     Channel,
     Host,
@@ -20,6 +21,7 @@ from tests.engine.ladder import (
     S,
     World,
     failed,
+    lose_probably,
     ok,
     packets_of,
     pattern,
@@ -368,6 +370,8 @@ def test_a_lost_probe_is_repeated_until_the_time_out(ext: World, packet: int, pr
     for _ in range(100):  # so that the RTT is known
         a.write(b"x", target)
         assert ext.run(Channel(latency_ns=100 * US))
+    lose_probably(ext, a, 100 * US)
+    before = a.stats()["probes"]
     algo, _keep = constant_cc(1024, 1e9)
     assert lib.dp_qp_set_cc(a.qp, algo, ext.now) == 0
     a.write(pattern(packet), target)
@@ -375,11 +379,46 @@ def test_a_lost_probe_is_repeated_until_the_time_out(ext: World, packet: int, pr
     while not a.stats()["timeouts"]:
         ext.expire(a)
         sent += [ext.now] * len(a.host.send_all())  # all are lost
-    assert a.stats()["probes"] == probes
+    assert a.stats()["probes"] - before == probes
     assert sent[-1] - sent[0] == pytest.approx(4 * MS, rel=0.01), "the time-out"
     first = 2 * 200 * US + 100 * US
     waits = [after - before for before, after in itertools.pairwise(sent[:-1])]
     assert waits == pytest.approx([first << nth for nth in range(probes)], rel=0.05)
+
+
+def first_probe(world: World, a: QP, *, lost: bool) -> int:
+    """How long the probe of a single message waits, which is lost or only late."""
+    a.write(b"x", a.peer.host.memory(1))
+    (packet,) = a.host.send_all()
+    begin, probes = world.now, a.stats()["probes"]
+    copies: list[Packet] = []
+    while not copies:
+        world.expire(a)
+        copies = a.host.send_all()
+    waited = world.now - begin
+    assert a.stats()["probes"] == probes + 1
+    for arrives in copies if lost else [packet, *copies]:
+        world.give(a.peer.host, arrives)
+        assert world.run(Channel(latency_ns=50 * US))
+    return waited
+
+
+def test_probes_in_vain_come_later(ext: World) -> None:
+    """Each waits for twice as long as the one before; those that are needed come sooner again, and
+    another QP of the host begins with what this one has learnt."""
+    a, _ = ext.extended_pair()
+    other, _ = ext.extended_pair()
+    for qp in (a, other):
+        for _ in range(20):  # so that the RTT is known
+            qp.write(b"x", qp.peer.host.memory(1))
+            assert ext.run(Channel(latency_ns=50 * US))
+    needed = [first_probe(ext, a, lost=True) for _ in range(3)]
+    assert needed[0] > 1.5 * needed[1]
+    vain = [first_probe(ext, a, lost=False) for _ in range(3)]
+    assert vain[0] == pytest.approx(needed[2], rel=0.05)
+    assert vain[1] > 1.5 * vain[0]
+    assert vain[2] > 1.5 * vain[1]
+    assert first_probe(ext, other, lost=False) > 1.5 * needed[0]
 
 
 @pytest.mark.parametrize("lost", [set(), {30}], ids=["nothing", "one"])

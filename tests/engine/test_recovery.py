@@ -15,7 +15,20 @@ from hypothesis import strategies as st
 from datapath.native import ffi, lib
 from tests.engine import forge
 from tests.engine.conftest import MakeWorld
-from tests.engine.ladder import MS, QP, US, Channel, Host, Packet, S, World, failed, ok, pattern
+from tests.engine.ladder import (
+    MS,
+    QP,
+    US,
+    Channel,
+    Host,
+    Packet,
+    S,
+    World,
+    failed,
+    lose_probably,
+    ok,
+    pattern,
+)
 
 pytestmark = pytest.mark.san
 
@@ -339,6 +352,7 @@ def gaps_to_a_dead_peer(world: World, cwnd_bytes: float) -> list[int]:
     a, b = world.extended_pair(timeout=20)
     a.write(b"x", b.host.memory(8))
     assert world.run(Channel(latency_ns=20 * US))
+    lose_probably(world, a, 20 * US)
     algo, keep = counting_cc(cwnd_bytes)
     assert lib.dp_qp_set_cc(a.qp, algo, world.now) == 0
     a.write(pattern(MTU), b.host.memory(MTU))

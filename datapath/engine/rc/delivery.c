@@ -292,6 +292,8 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	}
 	if (rc->sender->timeout_ns)
 		judge_timeouts(rc, d);
+	if (rc->sender->asked_ns)
+		dp_judge_copies(rc, d->echoed && d->echo_ns < rc->sender->asked_ns);
 	r->backoff = 0;
 	r->probes = 0;
 	r->forced = false;

@@ -1,19 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "engine/rc/loss.h"
 
+uint8_t dp_caution(const struct dp_rc *rc)
+{
+	return rc->sender->judged ? rc->sender->caution : rc->qp.engine->caution;
+}
+
+static uint8_t revised(uint8_t caution, bool in_vain)
+{
+	if (in_vain)
+		return caution < DP_CAUTION_MOST ? caution + 1 : caution;
+	return caution ? caution - 1 : 0;
+}
+
+void dp_note_copy(struct dp_rc *rc, uint64_t now)
+{
+	if (!rc->sender->asked_ns)
+		rc->sender->asked_ns = now;
+}
+
+void dp_judge_copies(struct dp_rc *rc, bool in_vain)
+{
+	struct dp_sender *s = rc->sender;
+	struct dp_engine *e = rc->qp.engine;
+
+	s->asked_ns = 0;
+	s->caution = revised(dp_caution(rc), in_vain);
+	s->judged = true;
+	e->caution = revised(e->caution, in_vain);
+}
+
 uint64_t dp_probe_timeout(const struct dp_rc *rc)
 {
 	const struct dp_tx_block *b = rc->req.block;
 	uint64_t slowest = 0;
 	uint64_t held = dp_ack_delay_ns(rc->flow->thinning.level);
-	unsigned kind;
+	unsigned kind, caution = dp_caution(rc);
 
 	if (rc->sender->peer_replies && held < DP_REPLY_HOLD_NS)
 		held = DP_REPLY_HOLD_NS;
 	for (kind = 0; b && kind < dp_classes(b); kind++)
 		if (b->class[kind].rack.rtt_ns > slowest)
 			slowest = b->class[kind].rack.rtt_ns;
-	return dp_tlp_timeout(&rc->flow->rtt, slowest, held);
+	if (caution && rc->flow->rtt.peak_ns > slowest)
+		slowest = rc->flow->rtt.peak_ns;
+	return dp_tlp_timeout(&rc->flow->rtt, slowest, held)
+	       << (caution > DP_CAUTION_LOSS ? caution - DP_CAUTION_LOSS : 0);
 }
 
 /* ---- RACK ---- */
@@ -103,6 +135,15 @@ static struct dp_cc_loss detect(struct dp_rc *rc, struct dp_class *c, uint64_t n
 	return loss;
 }
 
+/* A QP that has sent no copies knows now that its path loses packets. */
+static void learn_of_loss(struct dp_rc *rc)
+{
+	if (rc->sender->judged || dp_caution(rc) <= DP_CAUTION_LOSS)
+		return;
+	rc->sender->judged = true;
+	rc->sender->caution = DP_CAUTION_LOSS;
+}
+
 void dp_detect_losses(struct dp_rc *rc, uint64_t now)
 {
 	struct dp_tx_block *b = rc->req.block;
@@ -114,6 +155,7 @@ void dp_detect_losses(struct dp_rc *rc, uint64_t now)
 		loss = detect(rc, &b->class[kind], now);
 		if (!loss.lost_bytes)
 			continue;
+		learn_of_loss(rc);
 		dp_reordering_narrow(&rc->sender->reordering, &rc->flow->rtt, now);
 		dp_flow_loss(rc->flow, &loss, now);
 		dp_qp_wake(&rc->qp);
@@ -210,12 +252,13 @@ void dp_probe(struct dp_rc *rc, uint64_t now)
 	rc->req.probes++;
 	rc->req.forced = true;
 	rc->sender->stats.probes++;
+	dp_note_copy(rc, now);
 	if (newest == DP_NIL) {
 		dp_ask_again(rc, oldest);
 		return;
 	}
 	next = now + (dp_probe_timeout(rc) << rc->req.probes);
-	if (next < rc->req.timer_ns &&
+	if (!dp_caution(rc) && next < rc->req.timer_ns &&
 	    DP_PROBED_PART * dp_rec(b, newest)->len <= dp_flow_cwnd_bytes(rc->flow))
 		rc->sender->tlp_ns = next;
 	dp_mark_lost(rc, newest);

@@ -103,8 +103,11 @@ struct dp_sender {
 	struct dp_reordering reordering;
 	uint64_t tlp_ns, reorder_ns; /* when to probe, when a packet counts as lost; 0: off */
 	uint64_t timeout_ns;	     /* when the first time-out of a row came; 0: no row */
-	uint64_t heard_ns;	     /* when the peer last replied to a HELLO; 0: never */
+	uint64_t asked_ns; /* when the first probe or time-out since a delivery came; 0: none */
+	uint64_t heard_ns; /* when the peer last replied to a HELLO; 0: never */
 	uint32_t peer_duplicates, peer_marked;
+	uint8_t caution;	      /* see dp_caution() */
+	bool judged;		      /* false: the caution of the engine counts */
 	bool peer_replies;	      /* a request of the peer has carried an acknowledgement */
 	struct dp_sender_stats stats; /* since the QP was made, whatever states it was in */
 };

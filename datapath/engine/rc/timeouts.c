@@ -70,8 +70,19 @@ static bool is_thin(const struct dp_rc *rc)
 {
 	const struct dp_flow *f = rc->flow;
 
-	return f->rtt.srtt_ns && !rc->qp.rd_outstanding && f->inflight_bytes <= f->mss_bytes &&
+	return !dp_caution(rc) && f->rtt.srtt_ns && !rc->qp.rd_outstanding &&
+	       f->inflight_bytes <= f->mss_bytes &&
 	       DP_PROBED_PART * (double)f->inflight_bytes <= dp_flow_cwnd_bytes(f);
+}
+
+/* After copies in vain, `first` grows to the probe time-out, at most to `longest`. */
+static uint64_t cautious(const struct dp_rc *rc, uint64_t first, uint64_t longest)
+{
+	uint64_t pto = dp_probe_timeout(rc);
+
+	if (pto > longest)
+		pto = longest;
+	return dp_caution(rc) > DP_CAUTION_FIRST && pto > first ? pto : first;
 }
 
 /* The RTO, doubled with each expiry in a row; of a thin flow not with the first ones.  The doubling
@@ -88,6 +99,7 @@ static uint64_t time_out(const struct dp_rc *rc)
 
 	if (!longest || longest > BACKOFF_MAX_NS)
 		longest = BACKOFF_MAX_NS;
+	first = cautious(rc, first, longest);
 	doublings = rc->req.backoff;
 	if (doublings && is_thin(rc))
 		doublings = doublings > THIN_TRIES ? doublings - THIN_TRIES : 0;
@@ -179,6 +191,7 @@ static void timeout(struct dp_rc *rc, uint64_t now)
 	rc->sender->stats.timeouts++;
 	if (first)
 		rc->sender->timeout_ns = now;
+	dp_note_copy(rc, now);
 	if (rc->req.backoff < UINT16_MAX)
 		rc->req.backoff++;
 	if (rc->req.backoff > dp_tries(rc) / 2)
