@@ -184,6 +184,31 @@ def test_a_peer_that_only_replies(ext: World) -> None:
     assert bytes(target) == NEW
 
 
+def test_a_hello_that_overtakes_a_request(ext: World) -> None:
+    """The ends still look for source ports: the HELLO takes a faster way."""
+    for host in ext.hosts:
+        host.goes_astray = lambda packet: True
+    a, b = ext.pair()
+    target = b.host.memory(SIZE)
+    while not (a.extended and b.extended):
+        ext.advance(10 * US)
+        said(ext, a)
+        said(ext, b)
+    a.write(NEW, target)
+    sent = a.host.send_all()
+    late = [packet for packet in sent if packet.name.startswith("EXT_WRITE")]
+    names: list[str] = []
+    for packet in sent[: -len(late)]:
+        ext.give(b.host, packet)
+    while "HELLO" not in names:
+        ext.advance(10 * US)
+        said(ext, b)
+        names = [packet.name for packet in said(ext, a)]
+    for packet in late:
+        ext.give(b.host, packet)
+    assert bytes(target) == NEW
+
+
 def test_after_a_long_silence_times_tell_nothing(ext: World) -> None:
     """The first request comes when the clocks' low 32 bits have gone half round, and further."""
     for turns in range(1, 9):

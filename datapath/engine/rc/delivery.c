@@ -292,8 +292,9 @@ static void delivered(struct dp_rc *rc, const struct delivery *d, uint64_t marke
 	}
 	if (rc->sender->timeout_ns)
 		judge_timeouts(rc, d);
-	if (rc->sender->asked_ns)
-		dp_judge_copies(rc, d->echoed && d->echo_ns < rc->sender->asked_ns);
+	if (rc->sender->asked_ns && d->echoed)
+		dp_judge_copies(rc, d->echo_ns < rc->sender->asked_ns);
+	rc->sender->asked_ns = 0;
 	r->backoff = 0;
 	r->probes = 0;
 	r->forced = false;

@@ -24,28 +24,34 @@ void dp_judge_copies(struct dp_rc *rc, bool in_vain)
 	struct dp_sender *s = rc->sender;
 	struct dp_engine *e = rc->qp.engine;
 
-	s->asked_ns = 0;
 	s->caution = revised(dp_caution(rc), in_vain);
 	s->judged = true;
 	e->caution = revised(e->caution, in_vain);
 }
 
-uint64_t dp_probe_timeout(const struct dp_rc *rc)
+/* How long nothing may come before it tells of a loss. */
+static uint64_t silence_ns(const struct dp_rc *rc)
 {
 	const struct dp_tx_block *b = rc->req.block;
 	uint64_t slowest = 0;
 	uint64_t held = dp_ack_delay_ns(rc->flow->thinning.level);
-	unsigned kind, caution = dp_caution(rc);
+	unsigned kind;
 
 	if (rc->sender->peer_replies && held < DP_REPLY_HOLD_NS)
 		held = DP_REPLY_HOLD_NS;
 	for (kind = 0; b && kind < dp_classes(b); kind++)
 		if (b->class[kind].rack.rtt_ns > slowest)
 			slowest = b->class[kind].rack.rtt_ns;
-	if (caution && rc->flow->rtt.peak_ns > slowest)
+	if (dp_caution(rc) && rc->flow->rtt.peak_ns > slowest)
 		slowest = rc->flow->rtt.peak_ns;
-	return dp_tlp_timeout(&rc->flow->rtt, slowest, held)
-	       << (caution > DP_CAUTION_LOSS ? caution - DP_CAUTION_LOSS : 0);
+	return dp_tlp_timeout(&rc->flow->rtt, slowest, held);
+}
+
+uint64_t dp_probe_timeout(const struct dp_rc *rc)
+{
+	unsigned caution = dp_caution(rc);
+
+	return silence_ns(rc) << (caution > DP_CAUTION_LOSS ? caution - DP_CAUTION_LOSS : 0);
 }
 
 /* ---- RACK ---- */
@@ -109,7 +115,7 @@ static uint64_t due_ns(const struct dp_rc *rc, const struct dp_class *c, uint32_
 		return rec->sent_ns + dp_probe_timeout(rc);
 	/* Another path has made progress since: this one may be dead. */
 	if (b->paths > 1 && !rec->response && rec->sent_ns < b->xmit_ns)
-		return rec->sent_ns + dp_probe_timeout(rc);
+		return rec->sent_ns + silence_ns(rc);
 	return DP_NEVER;
 }
 

@@ -31,7 +31,8 @@ void dp_lose_trimmed(struct dp_rc *, uint32_t psn, bool response, uint64_t now);
 uint8_t dp_caution(const struct dp_rc *);
 /* A timer has sent a copy. */
 void dp_note_copy(struct dp_rc *, uint64_t now);
-/* Something was delivered after such copies.  in_vain: an answer to what was sent before them. */
+/* Something was delivered after such copies.  in_vain: an answer to what was sent before them.  An
+ * answer without an echo, as that of an atomic, tells nothing of them. */
 void dp_judge_copies(struct dp_rc *, bool in_vain);
 /* RFC 8985, section 7.2, and dp_caution().  Longer while answers queue behind others at the responder,
  * a delay that the RTT does not contain. */

@@ -16,7 +16,8 @@
 /* QPs that connect within this time count as many at once. */
 #define CONNECTS_NS 1000000000ull
 /* A reply tells what a HELLO does, except when the peer's connection began (stray.h).  After so many
- * HELLOs without one of the peer it is enough. */
+ * HELLOs without one of the peer the reply to the next is enough: older builds send no HELLO once they
+ * have heard one. */
 #define TRIES_FOR_HELLO 4
 /* HELLOs by which the ends of a QP look for source ports, at most. */
 #define SPORT_TRIES 64
@@ -183,7 +184,7 @@ static void hello_rx(struct dp_rc *rc, const struct dp_parsed *p, uint64_t now)
 		dp_stray_hello(rc, hello.ts_ns);
 		if (!rc->hello_heard) { /* the peer may not have been there for the others */
 			rc->hello_extra = true;
-			ask_again(rc);
+			rc->hello_again = true;
 		}
 	} else {
 		rc->hello_heard = true;

@@ -172,7 +172,7 @@ struct dp_rc {
 	uint16_t segment;    /* most payload of a packet: the path MTU, or more after a PROBE */
 	uint16_t probe,
 		probe_reply;   /* bytes to be probed; bytes of the reply that is owed to the peer */
-	uint32_t began;	       /* time of RTR, in units of 1024 ns */
+	uint32_t began;	       /* time of RTR, in units of 2^16 ns */
 	uint64_t hello_ns;     /* of the next try; 0: none */
 	uint32_t hello_rtt_ns; /* 0: not known */
 	uint32_t hello_ts;     /* to be echoed in the reply that is owed */

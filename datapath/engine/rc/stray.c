@@ -3,7 +3,7 @@
 
 /* No packet is under way for longer; less than half of 2^32 ns. */
 #define LIFETIME_NS 2000000000ull
-#define BEGAN_SHIFT 10
+#define BEGAN_SHIFT 16 /* a time of 32 bits comes again after three days */
 
 void dp_stray_start(struct dp_rc *rc, uint64_t now)
 {
@@ -18,10 +18,12 @@ static bool is_young(struct dp_rc *rc, uint64_t now)
 	return rc->young;
 }
 
-/* Once data has come, a HELLO may have overtaken other data. */
+/* Once data has come, or the peer has replied and so may send some, a HELLO may overtake data. */
 void dp_stray_hello(struct dp_rc *rc, uint32_t ts_ns)
 {
-	if (rc->resp.ts_at_ns || (rc->peer_dated && (int32_t)(ts_ns - rc->peer_began) < 0))
+	bool later = (int32_t)(ts_ns - rc->peer_began) > 0;
+
+	if (rc->resp.ts_at_ns || (rc->peer_dated && (rc->hello_heard || !later)))
 		return;
 	rc->peer_began = ts_ns;
 	rc->peer_dated = true;

@@ -63,7 +63,7 @@ static uint64_t scattered(const struct dp_rc *rc, uint64_t rto)
 	return rto - (rto / 4 * (any >> 48) >> 16);
 }
 
-/* Whether so little is in flight beside the packet that timed out, which is marked as lost by now, a
+/* Whether copies are worth it, and so little is in flight beside the packet that timed out, which is marked as lost by now, a
  * packet's worth and a small part of the window, that to send it again soon is no load.  Requests of
  * READs and atomics are, for they ask for more than they are. */
 static bool is_thin(const struct dp_rc *rc)
@@ -78,11 +78,14 @@ static bool is_thin(const struct dp_rc *rc)
 /* After copies in vain, `first` grows to the probe time-out, at most to `longest`. */
 static uint64_t cautious(const struct dp_rc *rc, uint64_t first, uint64_t longest)
 {
-	uint64_t pto = dp_probe_timeout(rc);
+	uint64_t pto;
 
+	if (dp_caution(rc) <= DP_CAUTION_FIRST)
+		return first;
+	pto = dp_probe_timeout(rc);
 	if (pto > longest)
 		pto = longest;
-	return dp_caution(rc) > DP_CAUTION_FIRST && pto > first ? pto : first;
+	return pto > first ? pto : first;
 }
 
 /* The RTO, doubled with each expiry in a row; of a thin flow not with the first ones.  The doubling

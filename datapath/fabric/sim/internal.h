@@ -307,7 +307,8 @@ int sim_graph_create(struct dp_sim *, const struct dp_sim_graph *);
 void sim_graph_free(struct dp_sim *);
 /* Called when a link's deadline has come. */
 void sim_link_act(struct dp_sim *, uint32_t link);
-/* Brings the link's queue and counters up to now, without any effect on the run. */
+/* Brings the link's queue and counters up to now, except those of an emulated link with PFC, which
+ * would send its pause frames too early: the run stays as it is. */
 void sim_look_at_link(const struct dp_sim *, uint32_t link);
 /* Time that a small frame takes from host to host over idle links. */
 uint64_t sim_delay_ns(const struct dp_sim *, uint32_t from, uint32_t to);

@@ -365,8 +365,8 @@ static void turn(struct dp_sim *s, struct sim_turn next)
 }
 
 /* Ends a call of dp_sim_run().  Links catch up on their turns late, and may duplicate frames
- * then.  Here all are brought up to date, so that totals and the links' counters are of the same
- * moment. */
+ * then.  Here all but emulated links with PFC are brought up to date, so that totals and the links'
+ * counters are of the same moment. */
 static int stop(struct dp_sim *s, int how)
 {
 	uint32_t i;
