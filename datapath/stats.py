@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -112,12 +113,12 @@ def median_interval(values: ArrayLike) -> Estimate:
     kept = np.sort(finite(values))
     if kept.size < 2:
         return Estimate(median(kept), float("nan"), float("nan"))
-    outside = _outside(kept.size)
+    outside, _ = _outside(kept.size)
     return Estimate(median(kept), float(kept[outside]), float(kept[-1 - outside]))
 
 
-def _outside(n: int) -> int:
-    """Of n values, those on either side of the interval of their median.
+def _outside(n: int) -> tuple[int, float]:
+    """Of n values, those on either side of the interval of their median; how often that misses it.
 
     So many or fewer of them are below their true median with the probability of so many heads, or
     fewer, of n coins.  Of fewer than FEWEST values all are inside.
@@ -125,14 +126,17 @@ def _outside(n: int) -> int:
     heads = np.arange(1, n + 1)
     chances = np.concatenate([[0.0], np.cumsum(np.log((n - heads + 1) / heads))]) - n * math.log(2)
     beyond = 2 * np.cumsum(np.exp(chances))
-    return max(0, int(np.searchsorted(beyond, 1 - LEVEL, side="right")) - 1)
+    outside = max(0, int(np.searchsorted(beyond, 1 - LEVEL, side="right")) - 1)
+    return outside, float(beyond[outside])
 
 
 def values_to_decide(estimate: Estimate, n: int, bound: float) -> float:
     """About how many values in all put the interval on one side of a bound, in 4 of 5 cases.
 
-    n: values behind the estimate.  The interval is taken to shrink with the root of their number
-    around a median that stays.  FEWEST at least; infinite for a median that lies on the bound.
+    n: values behind the estimate, 2 or more.  The interval is taken to shrink with the root of
+    their number around a median that stays, from the width that it would have if it missed the
+    median just as often as LEVEL lets it.  FEWEST at least; infinite for a median that lies on the
+    bound.
     """
     reach = (
         estimate.median - estimate.lo if estimate.median > bound else estimate.hi - estimate.median
@@ -140,6 +144,9 @@ def values_to_decide(estimate: Estimate, n: int, bound: float) -> float:
     distance = abs(estimate.median - bound)
     if distance == 0:
         return math.inf
+    _, missed = _outside(n)
+    normal = NormalDist()
+    reach *= normal.inv_cdf((1 + LEVEL) / 2) / normal.inv_cdf(1 - missed / 2)
     return max(float(FEWEST), float(np.ceil(_POWER * n * (reach / distance) ** 2)))
 
 

@@ -7,8 +7,8 @@ Four kinds, each with a parser, an exact formatter and a pydantic type:
     BitRate     int, bit/s                 1gbit  2.5Gbit/s  100mbit
     DurationNs  int, nanoseconds           50us  1.5ms  2s  3min
     Fraction    float, share of one (0-1)  0.1%  0.001  1/4096
-    Probability a Fraction that is compared with draws of 32 bits
 
+Probability is a Fraction that a link compares with draws of 32 bits: 0, or 2^-32 and more.
 The pydantic types take a string with a unit, or a number that is already in the base unit.
 A file written by hand is held to more: with the validation context `HAND_WRITTEN`, a bare
 number is refused where its unit would be a guess (`5` for a duration or a rate).
@@ -243,7 +243,8 @@ def _validate_fraction(value: Any) -> float:
 def _validate_probability(value: float) -> float:
     if 0 < value < _PROBABILITY_MIN:
         raise ValueError(
-            f"{value:g} is below {_PROBABILITY_MIN:.3g} (1/2^32), the smallest probability of links"
+            f"{value:g} is below {_PROBABILITY_MIN:.3g} (1/2^32), the smallest probability of "
+            "links; write 0, or more"
         )
     return value
 

@@ -172,7 +172,8 @@ class Transport:
         for index in range(step.hops):
             hop = ack.hop[index]
             hop.queue_bytes, hop.ts_ns = step.queue_bytes, self.now_ns
-            hop.tx_bytes, hop.rate_bps = self.delivered, self.driver.flow.line_rate_bps
+            hop.tx_bytes = self.delivered
+            hop.rate_bps = self.driver.flow.line_rate_bps or LINE_RATES_BPS[0]
         self.lost_since_ack = 0.0
         self.driver.on_ack(ack)
         if newest.prior_delivered >= self.round_bytes:

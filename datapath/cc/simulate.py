@@ -4,9 +4,9 @@
 Every packet is an event; the queue is FIFO with drop-tail and an ECN step (a
 packet is marked when it finds more than the threshold, as in the DCTCP paper).
 All propagation delay lies behind the queue.  A lost packet is noticed when its
-acknowledgement would have come, so `on_timeout` is never called, and nor is
-`on_cnp`.  The queue tells telemetry of itself: what a packet found waiting, and
-the port's counter and clock when it left.
+acknowledgement would have come, and `on_timeout` and `on_cnp` are never called.
+The queue tells telemetry of itself: what a packet found waiting, and the port's
+counter and clock when it left.
 
 It takes a flow that runs as Python, so an algorithm can be stepped through with a
 debugger; `datapath.fabric.simulator` runs the compiled one in the real engine.

@@ -268,9 +268,10 @@ def parameters(name: str, pairs: list[str] | None) -> dict[str, Any]:
         if key in values:
             raise LocalError(f"parameter {key} is given twice")
         try:
-            values[key] = _number(key, text, kinds.get(key, "float"))
+            values[key] = _number(key, text, kinds[key]) if key in kinds else text
         except ValueError as error:
-            raise LocalError(f"{pair}: {error}") from None
+            problem = str(error).removeprefix(f"{key}: ")
+            raise LocalError(f"parameter {key}: {problem}") from None
     return values
 
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from datapath.cli.output import until_interrupted
-from datapath.cli.top import Sample, sample
+from datapath.cli.top import DROP_CAUSES, Sample, sample
 from datapath.errors import DatapathError, LocalError
 from datapath.terminal import printable
 
@@ -64,14 +64,6 @@ _LINK = (
     Metric("datapath_link_marked_packets_total", "counter", "marked", "Packets marked with CE."),
     Metric("datapath_link_queue_bytes", "gauge", "queue_bytes", "Bytes that wait in the queue."),
 )
-_CAUSES = {
-    "dropped": "loss",
-    "overflowed": "full queue",
-    "policed": "policer",
-    "aqm_dropped": "AQM",
-    "shaped": "shaped class",
-    "starved": "no CPU",
-}
 _DROPPED = Metric(
     "datapath_link_dropped_packets_total", "counter", "", "Packets dropped, by cause."
 )
@@ -254,7 +246,7 @@ def _drops(links: _Rows) -> list[tuple[Mapping[str, Any], float]]:
     return [
         ({**labels, "cause": cause}, row[key])
         for labels, row in links
-        for key, cause in _CAUSES.items()
+        for key, cause in DROP_CAUSES.items()
         if key in row
     ]
 

@@ -29,7 +29,15 @@ _PATIENCE_S = 2.0
 """How long a run or program that does not answer delays what the others have told."""
 _Asked = TypeVar("_Asked")
 _Told = TypeVar("_Told")
-_DROPS = ("dropped", "overflowed", "policed", "aqm_dropped", "shaped", "starved")
+DROP_CAUSES = {
+    "dropped": "loss",
+    "overflowed": "full queue",
+    "policed": "policer",
+    "aqm_dropped": "AQM",
+    "shaped": "shaped class",
+    "starved": "no CPU",
+}
+"""Counters of links, and the causes of drops that they count."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +197,7 @@ def between(before: Sample, now: Sample) -> dict[str, Any]:
                 "link": name,
                 "passed_pps": _rate(counters, past, "passed", seconds),
                 "queue_bytes": counters.get("queue_bytes"),
-                "dropped_packets": sum(int(counters.get(drop, 0)) for drop in _DROPS),
+                "dropped_packets": sum(int(counters.get(drop, 0)) for drop in DROP_CAUSES),
                 "marked_packets": counters.get("marked", 0),
             }
         )

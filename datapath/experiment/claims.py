@@ -5,9 +5,9 @@ A claim is about the median over the blocks that the runs which `where` selects 
 block of several points counts once, with their median: points are no repetitions.  With `ratio_to`
 each run is first divided by that of its reference in the same block.
 
-A claim for which there is no data fails and says why: silence must not look like success.  So do
-runs that went well without the metric, since many metrics are absent when something never
-happened: they are named, and a claim with such runs is not shown.
+A claim for which there is no data fails and says why: silence must not look like success.  Nor are
+runs left out in silence that went well without the metric, since many metrics are absent when
+something never happened: they are named, and a claim with such runs is not shown.
 
 A claim that passes is shown if its whole interval lies within the bound.  Otherwise the pass may
 be noise; the verdict says so, and about how many more repetitions would decide.
@@ -227,21 +227,21 @@ def _values(record: RunRecord) -> dict[str, float]:
 
 
 def _blocks(selections: Sequence[_Selection]) -> tuple[list[float], str]:
-    """(one value for each block in which every point was tried, why there is none)."""
+    """(one value for each block in which every point went well, why there is none)."""
     selected, *reference = selections
-    tried = Counter(run.block for each in selections for run in each.runs)
+    whole_runs = (run for each in selections for run in each.runs if run.status == "ok")
+    tried = Counter(run.block for run in whole_runs)
     whole = sum(len(each.points) for each in selections)
     blocks: dict[int, list[float]] = {}
     for (block, point), values in selected.values.items():
-        value = stats.median(values)
         if tried[block] < whole or (reference and (block, point) not in reference[0].values):
             continue
         if reference:
             below = stats.median(reference[0].values[block, point])
             if below == 0:
                 return [], "the reference is zero, so no ratio exists"
-            value /= below
-        blocks.setdefault(block, []).append(value)
+            values = [value / below for value in values]
+        blocks.setdefault(block, []).extend(values)
     what = "both sides of the ratio" if reference else "a run of each point"
     return [stats.median(of) for of in blocks.values()], "" if blocks else f"no block has {what}"
 

@@ -82,7 +82,10 @@ def _hook(spec: PointSpec) -> Iterator[tuple[Path, LocalError]]:
                 hint="use a host's hook, or a path that backend bpf can make",
             )
     elif hook not in topology.host_names:
-        problem = LocalError(f"there is no host {hook}", hint="name a host so")
+        problem = LocalError(
+            f"there is no host {hook}",
+            hint="name one of the hosts so, or use another hook",
+        )
     elif spec.transport.uses_afxdp:
         problem = LocalError(
             f"a port of kind afxdp has an XDP program of its own at {hook}",

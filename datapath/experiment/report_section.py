@@ -115,7 +115,8 @@ class _ReportSection:
         partners = {partner(point.axes, free) for point in theirs}
         alone = next((p for p in mine if partner(p.axes, free) not in partners), None)
         if partners and alone:
-            self._add(path, f"{alone.label} has no point to be compared with")
+            todo = "let where leave it out, or add its partner to the sweep"
+            self._add(path, f"{alone.label} has no point to be compared with; {todo}")
 
     def _check_plot(self, here: Path, plot: Plot) -> None:
         names = [axis.name for axis in self.axes]

@@ -23,14 +23,15 @@ class Idle:
 
     delay_ns: of all its links.  byte_ns: for how long a byte occupies all its links together.
     slowest_byte_ns: and the slowest one, the last of equal ones.  behind_byte_ns: and those behind
-    the slowest.  NaN: a link follows a trace, so its rate is not known.
-    Of several shortest paths one is taken; those of the presets are alike.
+    the slowest.  last_byte_ns: and the last one.  NaN: a link follows a trace, so its rate is not
+    known.  Of several shortest paths one is taken; those of the presets are alike.
     """
 
     delay_ns: Any
     byte_ns: Any
     slowest_byte_ns: Any
     behind_byte_ns: Any
+    last_byte_ns: Any
 
 
 class Ways:
@@ -56,18 +57,18 @@ class Ways:
         delay = np.array([link.delay_ns for link in links], np.float64)[at]
         byte = np.array([_byte_ns(link) for link in links])[at]
         leaves = np.array([leaf for _, leaf in firsts])[at]
-        behind = np.empty((4, len(src)))
+        behind = np.empty((5, len(src)))
         for leaf in np.unique(leaves):
             there = leaves == leaf
             behind[:, there] = self._costs(int(leaf))[:, dst[there]]
         last = np.where(byte > behind[2], behind[1], behind[3])
-        return Idle(delay + behind[0], byte + behind[1], np.maximum(byte, behind[2]), last)
+        slowest = np.maximum(byte, behind[2])
+        return Idle(delay + behind[0], byte + behind[1], slowest, last, behind[4])
 
     def there_and_back(self, src: Any, dst: Any) -> tuple[Idle, Idle]:
         """As idle(), from src to dst and from dst to src; each switch is searched from once."""
         both = self.idle(np.concatenate([src, dst]), np.concatenate([dst, src]))
-        numbers = (both.delay_ns, both.byte_ns, both.slowest_byte_ns, both.behind_byte_ns)
-        there, back = zip(*(np.split(each, 2) for each in numbers), strict=True)
+        there, back = zip(*(np.split(each, 2) for each in vars(both).values()), strict=True)
         return Idle(*there), Idle(*back)
 
     def route(self, src: int, dst: int) -> list[int] | None:
@@ -89,19 +90,19 @@ class Ways:
         return link, self.ends[link][1]
 
     def _costs(self, leaf: int) -> Any:
-        """The numbers of Idle from a switch to each host, shape (4, hosts)."""
-        costs = {leaf: (0.0, 0.0, 0.0, 0.0)}
+        """The numbers of Idle from a switch to each host, shape (5, hosts)."""
+        costs = {leaf: (0.0, 0.0, 0.0, 0.0, 0.0)}
         for node, links in self._entered(leaf).items():
             if links:
-                delay, total, slowest, behind = costs[self.ends[links[0]][0]]
+                delay, total, slowest, behind, _ = costs[self.ends[links[0]][0]]
                 link = self.links[links[0]]
                 each = _byte_ns(link)
                 if math.isnan(each) or each >= slowest:
                     slowest, behind = each, 0.0
                 else:
                     behind += each
-                costs[node] = (delay + link.delay_ns, total + each, slowest, behind)
-        found = np.full((4, self.graph.hosts), np.nan)
+                costs[node] = (delay + link.delay_ns, total + each, slowest, behind, each)
+        found = np.full((5, self.graph.hosts), np.nan)
         for node, numbers in costs.items():
             if node < self.graph.hosts:
                 found[:, node] = numbers

@@ -57,7 +57,10 @@ class OpenRun:
         raise LocalError(f"run {self.pid} has no host {name}", hint=f"it has: {names}")
 
     def links(self, patience_s: float = _ANSWER_S) -> Mapping[str, Mapping[str, int]]:
-        """Link or direction of the path -> counter -> number since the run began, or that waits."""
+        """Link or direction of the path -> counter -> number since the run began.
+
+        queue_bytes: what waits now.
+        """
         answer, _ = _ask(self, {"ask": "links"}, patience_s=patience_s)
         links = answer.get("links")
         if not isinstance(links, dict) or not all(map(_are_counts, links.values())):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * File descriptors that forked children must not keep (forked.c).
+ * File descriptors that forked children must not keep (forked.c), and what accept() lacks.
  *
  * The kernel ends a connection, or a pipe, when the last process that has it open closes it.  So a
  * child of a process that dies would hide from the peer that the process has died.

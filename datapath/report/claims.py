@@ -96,7 +96,7 @@ def _row(result: ResultFolder, index: int, claim: Mapping[str, Any]) -> Row:
         "interval": _interval(interval, unit, name),
         "n": wanted.get("n"),
         "bound": _bound(wanted, unit, name),
-        "reason": "" if reason in doubt else reason,
+        "reason": "; ".join(part for part in reason.split("; ") if part not in doubt.split("; ")),
     }
 
 

@@ -66,6 +66,8 @@ class Direction:
         self._apart = Apart(store, key, own, 2, pair_plan(TRANSFER_BYTES), timeout)
 
     def move(self, data: Tensor, end: Callable[[], object], what: str, tag: int = 0) -> Work:
+        if not 0 <= tag < 2**32:
+            raise ValueError(f"backend dp: tag {tag} is not from 0 to {2**32 - 1}")
         work = Work(f"rank {self._rank}: {what}, {data.nbytes} bytes", self._timeout)
 
         def job() -> object:

@@ -405,8 +405,9 @@ class Group(dist.ProcessGroup):
         counts = list(splits) or [rows // self._size] * self._size
         whole = tensor.dim() and sum(counts) == rows and min(counts) >= 0
         if len(counts) != self._size or not whole:
+            shape = f"{rows} rows" if tensor.dim() else "no rows"
             raise ValueError(
-                f"backend dp: all_to_all: a tensor of {rows} rows for {self._size} ranks cannot "
+                f"backend dp: all_to_all: a tensor of {shape} for {self._size} ranks cannot "
                 f"be split into {counts}"
             )
         return [count * (tensor.numel() // rows if rows else 0) for count in counts]

@@ -64,9 +64,10 @@ def test_compile() -> None:
     ("pair", "message"),
     [
         ("window", "is not NAME=VALUE"),
-        ("window_bytes=big", "window_bytes=big: .*'big'"),
-        ("window_bytes=5us", "window_bytes=5us: .*'5us'"),
+        ("window_bytes=big", "parameter window_bytes: .*'big'"),
+        ("window_bytes=5us", "parameter window_bytes: .*'5us'"),
         ("windw=1", "no parameter 'windw'"),
+        ("window_byte=64KiB", "no parameter 'window_byte'"),
     ],
 )
 def test_wrong_parameters(pair: str, message: str) -> None:

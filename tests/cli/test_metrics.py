@@ -144,8 +144,8 @@ ROW = {"pid": 1, "program": 'a "b\\\n', "device": "dp0", "qpn": 7, "cc": "vpc", 
        "delivered_bytes": 3e9, "cwnd_bytes": 4096.0, "pacing_rate_bps": 0.0, "min_rtt_ns": 1e6,
        "inflight_bytes": 0.0, "sent_packets": 5, "retransmitted_packets": 1,
        "marked_packets": 2}  # fmt: skip
-LINK = {"passed": 9, "dropped": 1, "overflowed": 2, "policed": 0, "aqm_dropped": 0, "starved": 0,
-        "marked": 3, "queue_bytes": 1500}  # fmt: skip
+LINK = {"passed": 9, "dropped": 1, "overflowed": 2, "policed": 0, "aqm_dropped": 0, "shaped": 4,
+        "starved": 0, "marked": 3, "queue_bytes": 1500}  # fmt: skip
 
 
 def test_the_format() -> None:
@@ -159,7 +159,7 @@ def test_the_format() -> None:
     drops = {
         labels["cause"]: value for labels, value in found["datapath_link_dropped_packets_total"]
     }
-    assert drops["full queue"] == 2
+    assert (drops["full queue"], drops["shaped class"]) == (2, 4)
     assert found["datapath_link_queue_bytes"] == [({"run": "42", "link": "forward"}, 1500)]
     assert metrics.text(top.Sample(0.0)) == ""
 

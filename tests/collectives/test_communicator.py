@@ -282,8 +282,8 @@ def digest(plan: Plan) -> int:
 
 
 def like(plan: Plan) -> Plan:
-    """The largest smaller one with the same digest."""
-    sizes = range(plan.data_bytes - 4, 0, -4)
+    """One of another size with the same digest."""
+    sizes = (size for size in range(4, 16384, 4) if size != plan.data_bytes)
     return next(
         one
         for one in (planned(plan.algorithm, plan.ranks, size) for size in sizes)
@@ -340,7 +340,9 @@ def test_data_of_an_earlier_collective_is_not_taken_for_that_of_this_one(opened:
             assert comm.start(own, data.ctypes.data).wait(PATIENCE_S)
             try:
                 comm.start(comm.take(CHAIN), data.ctypes.data).wait(PATIENCE_S)
-                comm.start(comm.take(planned("chain", 2, root=1)), data.ctypes.data).wait(5)
+                comm.start(comm.take(planned("chain", 2, root=1)), data.ctypes.data).wait(
+                    PATIENCE_S
+                )
             except RemoteError as error:
                 return str(error)
         return ""

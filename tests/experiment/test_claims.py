@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 
@@ -242,10 +243,16 @@ def test_no_data_asks_for_no_repetitions(load: Load) -> None:
     assert (result.passed, result.shown, result.more) == (False, False, None)
 
 
-def test_as_many_repetitions_as_are_told_mostly_decide() -> None:
-    """Of normal noise whose median and spread were measured right: 80 %, and not only half."""
-    bound, half_width = 0.95, 1.96 * 1.2533 * 0.1 / math.sqrt(20)
-    n = int(stats.values_to_decide(stats.Estimate(1.0, 1 - half_width, 1 + half_width), 20, bound))
+@pytest.mark.parametrize(("runs", "missed"), [(4, 2 / 16), (8, 2 / 256), (20, 0.0414)])
+def test_as_many_repetitions_as_are_told_mostly_decide(runs: int, missed: float) -> None:
+    """Of normal noise whose median and spread were measured right: 80 %, and not only half.
+
+    missed: how often the interval of so many runs misses their median.
+    """
+    deviation = NormalDist().inv_cdf(1 - missed / 2)
+    bound, half_width = 0.95, deviation * 1.2533 * 0.1 / math.sqrt(runs)
+    estimate = stats.Estimate(1.0, 1 - half_width, 1 + half_width)
+    n = int(stats.values_to_decide(estimate, runs, bound))
     rng = stats.rng(1, "noise")
     trials = [stats.median_interval(rng.normal(1.0, 0.1, n)) for _ in range(400)]
     assert 0.7 < sum(trial.lo > bound for trial in trials) / len(trials) < 0.9

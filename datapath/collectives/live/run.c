@@ -279,8 +279,8 @@ static int make_room(struct dpcoll *comm, uint32_t steps)
 	return 0;
 }
 
-/* Neighbours of a kind never have the same one, nor do two that differ in type, operation or tag
- * alone, by less than 256. */
+/* Neighbours of a kind never have the same one, nor do two of which one byte of type, operation or
+ * tag differs. */
 static uint8_t digest_of(const struct dpcoll_work *work)
 {
 	const uint32_t rest[] = { work->type, work->op, work->tag };

@@ -166,9 +166,9 @@ def _report(programs: Programs, client: Program, udp: bool) -> dict[str, Any]:
         output = client.output()
         if error := _parse(output).get("error"):
             raise RunFailed(f"{client.name}: {error}", hint=f"its log is {client.out}") from None
-        if udp and not output:
-            hint = "iperf3 sends the first datagram of a UDP test once, and waits for ever if the "
-            raise RunFailed(str(failure), hint=hint + "path loses it: repeat the run") from None
+        if udp and not output and client.process.returncode is None:
+            hint = "iperf3 sends the first datagram of a UDP test once: perhaps the path lost it"
+            raise RunFailed(str(failure), hint=f"{hint}; {failure.hint}") from None
         raise
     return read_report(text, client.name)
 
@@ -186,7 +186,7 @@ def read_report(text: str, name: str) -> dict[str, Any]:
 
 
 def _udp_received(end: dict[str, Any]) -> dict[str, float]:
-    """iperf3 up to 3.12 gives one UDP total, the sender's rate with the receiver's losses."""
+    """iperf3 before 3.12 gives one UDP total, the sender's rate with the receiver's losses."""
     total = end["sum"]
     arrived = 1 - total["lost_packets"] / total["packets"] if total["packets"] else 0.0
     return {"bits_per_second": total["bits_per_second"] * arrived}

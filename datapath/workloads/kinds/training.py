@@ -80,7 +80,7 @@ class Training:
         MetricKind("step_time", "ns", "Step, median", "lower", "bar"),
         MetricKind("step_time_p99", "ns", "Step, p99", "lower", "bar"),
         MetricKind("loss", "1", "Loss at the end", "lower", "bar"),
-        MetricKind("accuracy", "1", "Accuracy", "higher", "bar"),
+        MetricKind("accuracy", "1", "Accuracy", "higher", "bar", share=True),
         MetricKind("step_sent", "B", "Sent by a rank in a step", "lower", "bar"),
         MetricKind("gradient_share", "1", "Gradients sent, of dense ones", "lower", "bar"),
         MetricKind("step_cpu", "s", "CPU of all ranks in a step", "lower", "bar"),

@@ -3,7 +3,8 @@
 
 The delays of both ways, the time that its bytes, headers included, take at the rate of the path's
 slowest link, that of its first packet on each link before that one and of its last packet on each
-link behind it, and that of an acknowledgement on the way back.
+link behind it (or of the one before, if the last one is so short that it catches up and waits for
+it), and that of an acknowledgement on the way back.
 A flow's slowdown is its completion time over that.  The HPCC artefact (CalculateRoute and qp_finish
 in third.cc) differs in that it adds a full packet on the slowest link, too, however short the flow
 is, and no acknowledgement.
@@ -68,15 +69,20 @@ class Framing:
         most = np.where(each == 0, self.payload, np.minimum(each, self.payload))
         return np.minimum(sizes, most) + self.overhead + self.once
 
-    def last_bytes(self, sizes: Any, message_bytes: Any) -> Any:
-        """Likewise of the last packet."""
+    def ends(self, sizes: Any, message_bytes: Any) -> tuple[Any, Any]:
+        """Likewise of the last packet and of the one before it; of that 0 if there is none."""
         sizes = np.asarray(sizes, np.float64)
         each = np.asarray(message_bytes, np.float64)
         each = np.where((each == 0) | (each > sizes), sizes, each)
         message = sizes - (np.ceil(sizes / np.maximum(each, 1)) - 1) * each
         packets = np.ceil(message / self.payload)
         payload = message - (packets - 1) * self.payload
-        return payload + self.overhead + np.where(packets == 1, self.once, self.last)
+        last = payload + self.overhead + np.where(packets == 1, self.once, self.last)
+        before: Any = 0.0
+        if np.any(message < sizes):  # the last packet of the message before
+            before = np.where(message < sizes, self.ends(each, 0)[0], 0.0)
+        full = self.payload + self.overhead + np.where(packets == 2, self.once, 0)
+        return last, np.where(packets > 1, full, before)
 
     @property
     def payload_share(self) -> float:
@@ -131,19 +137,23 @@ class Ideal:
         byte_ns: Any = np.nan
         before_ns: Any = 0.0  # of a byte on all links before the slowest
         behind_ns: Any = 0.0
+        last_ns: Any = 0.0  # of the last link
         if self.ways is not None:
             there, back = self.ways.there_and_back(flows["src"], flows["dst"])
             if self.reads:
                 there, back = back, there
             rtt_ns = there.delay_ns + back.delay_ns + _ACKNOWLEDGEMENT * back.byte_ns
             byte_ns = np.where(there.slowest_byte_ns > 0, there.slowest_byte_ns, np.nan)
-            behind_ns = there.behind_byte_ns
+            behind_ns, last_ns = there.behind_byte_ns, there.last_byte_ns
             before_ns = there.byte_ns - there.slowest_byte_ns - behind_ns
         if self.rate_bps is not None:
             byte_ns = 8e9 / self.rate_bps
+            last_ns = np.fmin(last_ns, byte_ns)
         if self.base_rtt_ns is not None:
             rtt_ns = self.base_rtt_ns
         size = flows["bytes"], flows["message_bytes"]
-        first, last = self.framing.first_bytes(*size), self.framing.last_bytes(*size)
-        wire = self.framing.wire_bytes(*size)
-        return rtt_ns + wire * byte_ns + first * before_ns + last * behind_ns
+        first, wire = self.framing.first_bytes(*size), self.framing.wire_bytes(*size)
+        last, before_last = self.framing.ends(*size)
+        # The last packet leaves the slowest link, or waits behind the one before it on the last.
+        end_ns = np.maximum(last * (byte_ns + behind_ns), before_last * behind_ns + last * last_ns)
+        return rtt_ns + (wire - last) * byte_ns + first * before_ns + end_ns

@@ -227,6 +227,8 @@ with pytest.raises(TypeError, match=r"does not reduce torch\.int16"):
 # Tags are the same at both ends; the sender may be done before it is told.
 if rank == 0:
     with contextlib.suppress(dist.DistBackendError):
+        with pytest.raises(ValueError, match="tag -1 is not from 0"):
+            dist.send(own(0), 1, tag=-1)
         dist.send(own(0), 1, tag=1)
 elif rank == 1:
     with pytest.raises(dist.DistBackendError, match=r"do all ranks start .* types, roots and tags"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from datapath.cc.spec import Cc
@@ -88,6 +88,9 @@ def alone(
     ends=st.tuples(st.integers(0, 15), st.integers(0, 15)),
     size=st.one_of(st.integers(1, 20_000), st.integers(1, 1_000_000)),
 )
+@example("leaf-spine", ("3gbit", "1gbit"), 1500, HOW[0], (0, 5), 1409)  # its end catches up
+@example("dumbbell", ("10gbit", "3gbit"), 9000, HOW[0], (0, 3), 8897)
+@example("dumbbell", ("3gbit", "1gbit"), 1500, HOW[0], (0, 3), 1409)
 def test_a_flow_alone_takes_what_the_ideal_says(
     preset: str,
     rates: tuple[str, str],
