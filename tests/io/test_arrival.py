@@ -182,9 +182,14 @@ def read_seldom(host: Host, *ends: str) -> dict[str, dict[str, float]]:
 
 
 def assert_hosts_are_told_apart(told: dict[str, dict[str, float]]) -> None:
-    """The network is never as slow as a host that does not read; what it took is the host's."""
+    """The network is never as slow as a host that does not read; what it took is the host's.
+
+    An acknowledgement tells of the last copy: a probe leaves when about half of the time is over.
+    """
+    assert told["requester"]["host_ns"] > STOP_NS
+    assert told["responder"]["host_ns"] > STOP_NS / 5
     for stopped in ("requester", "responder"):
-        assert told[stopped]["host_ns"] > STOP_NS / 2 > told[stopped]["rtt_ns"] > 0
+        assert told[stopped]["host_ns"] / 2 > told[stopped]["rtt_ns"] > 0
     assert told["nobody"]["rtt_ns"] > 0
     probed = told["responder probed"]  # only the last of many probes is timed
     assert STOP_NS > probed["host_ns"] > 0

@@ -207,6 +207,8 @@ void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t rtt_ns, ui
 	accept_hello(rc, &hello, now);
 	if (rc->probing)
 		end_probe(rc, true);
+	rc->young =
+		false; /* whoever knows the peer beforehand knows that there was no connection before */
 	dp_qp_wake(qp);
 }
 
