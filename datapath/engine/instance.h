@@ -57,8 +57,8 @@ struct dp_event_node {
 	uint8_t source;	  /* enum dp_event_source: the kind of object that raised them */
 };
 
-/* Values of dp_caution(): of a QP that knows that its path loses packets, of one that knows nothing,
- * and the highest. */
+/* Values of dp_caution(): of a QP that knows that its path loses packets, of one that knows
+ * nothing, and the highest. */
 enum { DP_CAUTION_LOSS = 1, DP_CAUTION_FIRST = 2, DP_CAUTION_MOST = 6 };
 
 struct dp_engine {

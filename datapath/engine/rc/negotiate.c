@@ -16,8 +16,8 @@
 /* QPs that connect within this time count as many at once. */
 #define CONNECTS_NS 1000000000ull
 /* A reply tells what a HELLO does, except when the peer's connection began (stray.h).  After so many
- * HELLOs without one of the peer the reply to the next is enough: older builds send no HELLO once they
- * have heard one. */
+ * HELLOs without one of the peer the reply to the next is enough: those of the peer may all be
+ * lost, or it may send none. */
 #define TRIES_FOR_HELLO 4
 /* HELLOs by which the ends of a QP look for source ports, at most. */
 #define SPORT_TRIES 64
@@ -207,8 +207,7 @@ void dp_qp_agree(struct dp_qp *qp, const struct dp_qp *peer, uint64_t rtt_ns, ui
 	accept_hello(rc, &hello, now);
 	if (rc->probing)
 		end_probe(rc, true);
-	rc->young =
-		false; /* whoever knows the peer beforehand knows that there was no connection before */
+	rc->young = false; /* no connection was before this one */
 	dp_qp_wake(qp);
 }
 

@@ -100,8 +100,8 @@ static void account(struct dp_rc *rc, struct dp_swqe *wqe, uint32_t n, bool ack_
 	wqe->resent += again;
 }
 
-/* PSNs that one request for the answers of a READ from snd_nxt on asks for: as many as the window has,
- * or those of the request that is made again. */
+/* PSNs that one request for the answers of a READ from snd_nxt on asks for: as many as the window
+ * has, or those of the request that is made again. */
 static uint32_t asked_for(const struct dp_rc *rc, const struct dp_swqe *wqe)
 {
 	const struct dp_requester *r = &rc->req;

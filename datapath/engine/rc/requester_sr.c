@@ -210,8 +210,8 @@ static uint32_t allowance(struct dp_rc *rc, const struct dp_swqe *wqe, uint64_t 
 
 /* Whether so many bytes that no packet asked for are more than a flight's share for each of its
  * acknowledgements.  With fewer of these an algorithm sees rates and delays of one flight after the
- * other, and sends each in a burst.  In a longer RTT there are enough of them because the receiver
- * holds none for longer than its delay.  The answers of a READ tell as much as they do. */
+ * other, and sends each in a burst.  The receiver acknowledges after its delay unasked, so that an
+ * RTT of two delays or more has enough.  The answers of a READ tell as much. */
 static bool is_share_of_flight(const struct dp_rc *rc, const struct dp_swqe *wqe, uint32_t bytes)
 {
 	const struct dp_flow *f = rc->flow;

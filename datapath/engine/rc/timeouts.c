@@ -63,9 +63,9 @@ static uint64_t scattered(const struct dp_rc *rc, uint64_t rto)
 	return rto - (rto / 4 * (any >> 48) >> 16);
 }
 
-/* Whether copies are worth it, and so little is in flight beside the packet that timed out, which is marked as lost by now, a
- * packet's worth and a small part of the window, that to send it again soon is no load.  Requests of
- * READs and atomics are, for they ask for more than they are. */
+/* Whether copies are worth it, and so little is in flight beside the packet that timed out, which
+ * is marked as lost by now, a packet's worth and a small part of the window, that to send it again
+ * soon is no load.  Requests of READs and atomics are, for they ask for more than they are. */
 static bool is_thin(const struct dp_rc *rc)
 {
 	const struct dp_flow *f = rc->flow;
